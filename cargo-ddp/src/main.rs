@@ -1,0 +1,2 @@
+//! cargo-ddp
+fn main() {}
