@@ -1,0 +1,262 @@
+//! The loops of the body: what they run over, whether they train, what they hold.
+
+use super::indexed;
+use super::names::Names;
+use super::source::{self, Source};
+use super::steps::{self, Step};
+use crate::macros;
+use crate::marks::{self, Mark, Marks};
+use syn::visit::{self, Visit};
+use syn::{
+    Block, Expr, ExprClosure, ExprForLoop, ExprLoop, ExprWhile, Item, Local, Macro, Pat, Signature,
+    Stmt,
+};
+
+/// The keyword of a loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    For,
+    While,
+    /// A `while let`, whose pattern takes items from somewhere.
+    WhileLet,
+    Loop,
+}
+
+/// What is known of one loop.
+#[derive(Debug, Clone)]
+pub(crate) struct Facts {
+    pub(crate) kind: Kind,
+    pub(crate) mark: Option<Mark>,
+    pub(crate) source: Source,
+    /// The number of the loop around it.
+    pub(crate) parent: Option<usize>,
+    /// A step stands in it, at any depth.
+    pub(crate) trains: bool,
+    /// A step stands in it outside any loop inside it.
+    pub(crate) direct: bool,
+    /// A step stands in it outside any loop inside it that is shared or marked.
+    pub(crate) exposed: bool,
+    /// A shared loop stands in it, at any depth.
+    pub(crate) holds_shared: bool,
+    /// A shared loop stands in it, in no other loop inside it.
+    pub(crate) wraps_shared: bool,
+    /// Its variable picks rows out of data.
+    pub(crate) indexes: bool,
+    /// It stands in the body of a loop that is marked `shard` or `each`, so its data is the rank's own.
+    pub(crate) covered: bool,
+    /// The single name its pattern binds.
+    pub(crate) variable: Option<String>,
+}
+
+impl Facts {
+    /// Whether the runtime deals out its items.
+    pub(crate) fn is_shared(&self) -> bool {
+        match self.mark {
+            Some(mark) => mark == Mark::Shard,
+            None => !self.covered && self.source == Source::Shared,
+        }
+    }
+}
+
+/// What the loops of a body are, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Loops {
+    pub(crate) facts: Vec<Facts>,
+    /// The numbers of the `let`s that feed a marked loop.
+    pub(crate) feeding: Vec<usize>,
+}
+
+/// Looks at all loops of a body.
+pub(crate) fn find(signature: &Signature, body: &Block, marks: &Marks) -> Loops {
+    let mut finder = Finder {
+        names: Names::of_parameters(signature),
+        marks,
+        stack: Vec::new(),
+        facts: vec![None; marks.len()],
+        feeding: Vec::new(),
+        steps_seen: 0,
+    };
+    finder.visit_block(body);
+    let facts = finder.facts.into_iter().map(Option::unwrap_or_default).collect();
+    Loops { facts, feeding: finder.feeding }
+}
+
+impl Default for Facts {
+    /// A loop that was never reached says nothing.
+    fn default() -> Self {
+        Self {
+            kind: Kind::Loop,
+            mark: None,
+            source: Source::Unknown,
+            parent: None,
+            trains: false,
+            direct: false,
+            exposed: false,
+            holds_shared: false,
+            wraps_shared: false,
+            indexes: false,
+            covered: false,
+            variable: None,
+        }
+    }
+}
+
+struct Finder<'a> {
+    names: Names,
+    marks: &'a Marks,
+    /// The numbers of the loops around the place we are at, the innermost last.
+    stack: Vec<usize>,
+    facts: Vec<Option<Facts>>,
+    feeding: Vec<usize>,
+    steps_seen: usize,
+}
+
+impl Finder<'_> {
+    fn enter(&mut self, number: usize, mut facts: Facts) {
+        let parent = self.stack.last().copied();
+        facts.mark = self.marks.get(number).copied().flatten();
+        facts.parent = parent;
+        facts.covered =
+            parent.and_then(|parent| self.facts[parent].as_ref()).is_some_and(|parent| {
+                parent.covered || matches!(parent.mark, Some(Mark::Shard | Mark::Each))
+            });
+        let shared = facts.is_shared();
+        self.facts[number] = Some(facts);
+        if shared {
+            for (depth, around) in self.stack.iter().rev().enumerate() {
+                if let Some(facts) = &mut self.facts[*around] {
+                    facts.holds_shared = true;
+                    facts.wraps_shared |= depth == 0;
+                }
+            }
+        }
+        self.stack.push(number);
+    }
+
+    fn step(&mut self) {
+        self.steps_seen += 1;
+        let mut exposed = true;
+        for (depth, around) in self.stack.iter().rev().enumerate() {
+            if let Some(facts) = &mut self.facts[*around] {
+                facts.trains = true;
+                facts.direct |= depth == 0;
+                facts.exposed |= exposed;
+                exposed &= facts.mark.is_none() && !facts.is_shared();
+            }
+        }
+    }
+
+    /// What feeds a marked loop is not shared again.
+    fn note_feeding(&mut self, head: &Expr) {
+        let mut names = Vec::new();
+        super::names::any_expr(head, &mut |expr| {
+            names
+                .extend(crate::recognise::as_path(expr).and_then(|path| path.get_ident()).cloned());
+            false
+        });
+        for name in names {
+            if let Some(binding) = self.names.get_mut(&name.to_string())
+                && binding.holds_data
+            {
+                binding.source = Source::Unknown;
+                self.feeding.extend(binding.number);
+            }
+        }
+    }
+}
+
+impl Visit<'_> for Finder<'_> {
+    fn visit_expr_for_loop(&mut self, expr: &ExprForLoop) {
+        let Some(number) = marks::number(&expr.attrs).filter(|_| !marks::skipped(&expr.attrs))
+        else {
+            return;
+        };
+        if self.marks.get(number).is_some_and(Option::is_some) {
+            self.note_feeding(&expr.expr);
+        }
+        let source = source::of(&expr.expr, &self.names);
+        self.visit_expr(&expr.expr);
+        self.names.shadow(&expr.pat);
+        let variable = match &*expr.pat {
+            Pat::Ident(pat) if pat.by_ref.is_none() && pat.subpat.is_none() => {
+                Some(pat.ident.to_string())
+            }
+            _ => None,
+        };
+        let indexes = source == Source::Plain && indexed::by(&expr.pat, &expr.body);
+        self.enter(
+            number,
+            Facts { kind: Kind::For, source, variable, indexes, ..Facts::default() },
+        );
+        self.visit_block(&expr.body);
+        self.stack.pop();
+    }
+
+    fn visit_expr_while(&mut self, expr: &ExprWhile) {
+        let Some(number) = marks::number(&expr.attrs).filter(|_| !marks::skipped(&expr.attrs))
+        else {
+            return;
+        };
+        let takes = super::names::any_expr(&expr.cond, &mut |expr| matches!(expr, Expr::Let(_)));
+        if self.marks.get(number).is_some_and(Option::is_some) {
+            self.note_feeding(&expr.cond);
+        }
+        let kind = if takes { Kind::WhileLet } else { Kind::While };
+        self.enter(number, Facts { kind, ..Facts::default() });
+        visit::visit_expr_while(self, expr);
+        self.stack.pop();
+    }
+
+    fn visit_expr_loop(&mut self, expr: &ExprLoop) {
+        let Some(number) = marks::number(&expr.attrs).filter(|_| !marks::skipped(&expr.attrs))
+        else {
+            return;
+        };
+        self.enter(number, Facts::default());
+        visit::visit_expr_loop(self, expr);
+        self.stack.pop();
+    }
+
+    fn visit_expr(&mut self, expr: &Expr) {
+        if steps::of(expr, &self.names).is_some() {
+            self.step();
+        }
+        visit::visit_expr(self, expr);
+    }
+
+    fn visit_local(&mut self, local: &Local) {
+        let before = self.steps_seen;
+        visit::visit_local(self, local);
+        let steps = self.steps_seen > before;
+        self.names.bind(local, marks::number(&local.attrs), steps);
+    }
+
+    fn visit_expr_closure(&mut self, closure: &ExprClosure) {
+        closure.inputs.iter().for_each(|input| self.names.shadow(input));
+        visit::visit_expr_closure(self, closure);
+    }
+
+    fn visit_macro(&mut self, mac: &Macro) {
+        match macros::open(mac) {
+            Some(arguments) => arguments.iter().for_each(|argument| self.visit_expr(argument)),
+            None if steps::of_macro(mac, &self.names) == Some(Step::Direct) => self.step(),
+            None => {}
+        }
+    }
+
+    fn visit_stmt(&mut self, stmt: &Stmt) {
+        if !super::is_skipped(stmt) {
+            visit::visit_stmt(self, stmt);
+        }
+    }
+
+    /// Of the items inside the body only the local macros matter.
+    fn visit_item(&mut self, item: &Item) {
+        if let Item::Macro(item) = item
+            && let Some(name) = &item.ident
+            && macros::calls_method(item.mac.tokens.clone(), &steps::is_backward)
+        {
+            self.names.stepping_macros.push(name.to_string());
+        }
+    }
+}

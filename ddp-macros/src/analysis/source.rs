@@ -1,0 +1,133 @@
+//! Where a loop takes its items from.
+
+use super::names::Names;
+use crate::macros;
+use crate::recognise::{self, Site};
+use syn::{Expr, ExprCall, ExprMethodCall, RangeLimits};
+
+/// The source of a loop's items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Source {
+    /// Batches that are dealt out by the runtime.
+    Shared,
+    /// An evaluation set, which every rank sees whole.
+    Whole,
+    /// A range of integers, or a list of constants: numbers, no data.
+    Plain,
+    /// Anything else.
+    #[default]
+    Unknown,
+}
+
+/// Methods that take the items away: what comes out is a figure.
+const FIGURES: [&str; 8] = ["count", "len", "size_hint", "sum", "max", "min", "product", "last"];
+
+/// Methods of a plain range that leave it one.
+const OF_RANGE: [&str; 14] = [
+    "rev",
+    "take",
+    "skip",
+    "enumerate",
+    "into_iter",
+    "iter",
+    "by_ref",
+    "progress",
+    "progress_count",
+    "progress_with",
+    "progress_with_style",
+    "cycle",
+    "clone",
+    "take_while",
+];
+
+/// The source an expression is.
+pub(crate) fn of(expr: &Expr, names: &Names) -> Source {
+    match expr {
+        Expr::Paren(inner) => of(&inner.expr, names),
+        Expr::Group(inner) => of(&inner.expr, names),
+        Expr::Reference(inner) => of(&inner.expr, names),
+        Expr::Try(inner) => of(&inner.expr, names),
+        Expr::Range(range) if range.start.is_some() => match (&range.limits, &range.end) {
+            (RangeLimits::Closed(_), None) => Source::Unknown,
+            _ => Source::Plain,
+        },
+        Expr::Array(array) if array.elems.iter().all(is_constant) => Source::Plain,
+        Expr::Path(path) => path
+            .path
+            .get_ident()
+            .and_then(|ident| names.get(&ident.to_string()))
+            .map_or(Source::Unknown, |binding| binding.source),
+        Expr::Call(call) => of_call(call, expr, names),
+        Expr::MethodCall(call) => of_method(call, names),
+        Expr::Macro(mac) if macros::is_one_of(&mac.mac.path, &["tqdm"], &["tqdm", "kdam"]) => {
+            macros::open(&mac.mac)
+                .and_then(|arguments| arguments.first().map(|first| of(first, names)))
+                .unwrap_or_default()
+        }
+        _ => Source::Unknown,
+    }
+}
+
+fn is_constant(expr: &Expr) -> bool {
+    match expr {
+        Expr::Lit(_) => true,
+        Expr::Unary(inner) => is_constant(&inner.expr),
+        Expr::Tuple(tuple) => tuple.elems.iter().all(is_constant),
+        _ => false,
+    }
+}
+
+fn of_call(call: &ExprCall, expr: &Expr, names: &Names) -> Source {
+    if matches!(recognise::site(expr), Some(Site::Iter2 { .. })) {
+        return Source::Shared;
+    }
+    let Some(path) = recognise::callee(call) else { return Source::Unknown };
+    if path
+        .segments
+        .iter()
+        .any(|part| part.ident == "DataLoader" || part.ident == "DistributedSampler")
+    {
+        return Source::Shared;
+    }
+    let first = || call.args.first().map_or(Source::Unknown, |first| of(first, names));
+    match macros::name(path).as_str() {
+        // The user shares by hand.
+        "shard" | "each" | "same" if call.args.len() == 1 => Source::Shared,
+        "tqdm" | "enumerate" => first(),
+        "zip" => zipped(call.args.iter(), names),
+        _ => Source::Unknown,
+    }
+}
+
+fn of_method(call: &ExprMethodCall, names: &Names) -> Source {
+    let method = call.method.to_string();
+    if recognise::is_data(call) {
+        return Source::Shared;
+    }
+    match method.as_str() {
+        "test_iter" => return Source::Whole,
+        // A progress bar around an iterator.
+        "wrap_iter" => {
+            return call.args.first().map_or(Source::Unknown, |first| of(first, names));
+        }
+        "zip" => return zipped([&*call.receiver].into_iter().chain(&call.args), names),
+        name if FIGURES.contains(&name) => return Source::Unknown,
+        _ => {}
+    }
+    match of(&call.receiver, names) {
+        Source::Plain if OF_RANGE.contains(&method.as_str()) => Source::Plain,
+        Source::Plain => Source::Unknown,
+        source => source,
+    }
+}
+
+/// Streams side by side: shared if one of them is, plain if all are.
+fn zipped<'a>(parts: impl Iterator<Item = &'a Expr>, names: &Names) -> Source {
+    let sources: Vec<Source> = parts.map(|part| of(part, names)).collect();
+    [Source::Shared, Source::Whole].into_iter().find(|wanted| sources.contains(wanted)).unwrap_or(
+        match sources.iter().all(|source| *source == Source::Plain) {
+            true => Source::Plain,
+            false => Source::Unknown,
+        },
+    )
+}

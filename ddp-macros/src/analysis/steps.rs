@@ -1,0 +1,88 @@
+//! Which expressions take a training step, as far as the tokens tell.
+
+use super::names::Names;
+use crate::macros;
+use syn::{Expr, ExprCall, ExprMethodCall, Macro};
+
+/// How sure it is that an expression takes a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Step {
+    /// It hands an optimizer, or a closure that steps, to someone else.
+    Handed,
+    /// It is a `backward` or a `step` itself.
+    Direct,
+}
+
+/// Words in the name of a function that takes an optimizer and does no step with it.
+const NO_STEP: [&str; 16] = [
+    "lr",
+    "rate",
+    "schedule",
+    "scheduler",
+    "decay",
+    "save",
+    "load",
+    "zero",
+    "freeze",
+    "reset",
+    "set",
+    "add",
+    "build",
+    "len",
+    "clip",
+    "grad",
+];
+
+/// Whether a method is a backward, under any of tch's names.
+pub(crate) fn is_backward(method: &str) -> bool {
+    matches!(method, "backward" | "f_backward") || method.starts_with("backward_step")
+}
+
+/// The step that this expression takes itself, apart from those of the expressions inside it.
+pub(crate) fn of(expr: &Expr, names: &Names) -> Option<Step> {
+    match expr {
+        Expr::MethodCall(call) => of_method(call, names),
+        Expr::Call(call) => of_call(call, names),
+        _ => None,
+    }
+}
+
+fn of_method(call: &ExprMethodCall, names: &Names) -> Option<Step> {
+    let method = call.method.to_string();
+    let own = method == "step" && call.args.is_empty() && names.is_optimizer(&call.receiver);
+    if is_backward(&method) || own {
+        return Some(Step::Direct);
+    }
+    handed(&method, call.args.iter(), names)
+}
+
+fn of_call(call: &ExprCall, names: &Names) -> Option<Step> {
+    let path = crate::recognise::callee(call)?;
+    let name = macros::name(path);
+    let own = path.get_ident().is_some() && names.get(&name).is_some_and(|binding| binding.steps);
+    match own {
+        true => Some(Step::Handed),
+        false => handed(&name, call.args.iter(), names),
+    }
+}
+
+fn handed<'a>(
+    function: &str,
+    mut arguments: impl Iterator<Item = &'a Expr>,
+    names: &Names,
+) -> Option<Step> {
+    let harmless = function.split('_').any(|word| NO_STEP.contains(&word));
+    let takes = |argument: &Expr| match argument {
+        Expr::Reference(inner) if inner.mutability.is_some() => names.is_optimizer(&inner.expr),
+        Expr::Path(_) => names.is_optimizer(argument),
+        _ => false,
+    };
+    (!harmless && arguments.any(takes)).then_some(Step::Handed)
+}
+
+/// The step that a macro takes whose arguments are not expressions.
+pub(crate) fn of_macro(mac: &Macro, names: &Names) -> Option<Step> {
+    let named = names.stepping_macros.contains(&macros::name(&mac.path));
+    let visible = named || macros::calls_method(mac.tokens.clone(), &is_backward);
+    visible.then_some(Step::Direct)
+}

@@ -1,0 +1,226 @@
+//! The user's marks, `#[ddp(..)]`: read, checked, taken out of the body, and kept in a table.
+//!
+//! So that all later stages speak of the same loop, each loop and each `let` is numbered here by an attribute
+//! of our own, which the last stage takes away again.
+
+use crate::errors::{self, Errors};
+use crate::macros;
+use proc_macro2::{Ident, Span};
+use quote::ToTokens;
+use syn::visit_mut::{self, VisitMut};
+use syn::{Attribute, Block, Expr, Item, LitInt, Local, Macro, Stmt, parse_quote};
+
+/// What the user says about a loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// Every rank takes its share of the items.
+    Shard,
+    /// Every rank runs all of them, on data of its own.
+    Each,
+    /// Every rank does the same work.
+    Same,
+}
+
+impl Mark {
+    fn of(word: &str) -> Option<Self> {
+        match word {
+            "shard" => Some(Mark::Shard),
+            "each" => Some(Mark::Each),
+            "same" => Some(Mark::Same),
+            _ => None,
+        }
+    }
+
+    /// The word of the mark, which is the runtime's function as well.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Mark::Shard => "shard",
+            Mark::Each => "each",
+            Mark::Same => "same",
+        }
+    }
+}
+
+/// The marks of all loops, by the loop's number.
+pub(crate) type Marks = Vec<Option<Mark>>;
+
+const NUMBER: &str = "__ddp_number";
+const SKIP: &str = "__ddp_skip";
+
+/// The number of a loop or a `let`.
+pub(crate) fn number(attrs: &[Attribute]) -> Option<usize> {
+    let attr = attrs.iter().find(|attr| attr.path().is_ident(NUMBER))?;
+    attr.parse_args::<LitInt>().ok()?.base10_parse().ok()
+}
+
+/// Whether an attribute is the number of a loop or a `let`.
+pub(crate) fn is_number(attr: &Attribute) -> bool {
+    attr.path().is_ident(NUMBER)
+}
+
+/// Whether the statement or loop with these attributes is to be left alone.
+pub(crate) fn skipped(attrs: &[Attribute]) -> bool {
+    attrs.iter().any(|attr| attr.path().is_ident(SKIP))
+}
+
+/// Takes our own attributes away.
+pub(crate) fn clear(attrs: &mut Vec<Attribute>) {
+    attrs.retain(|attr| !attr.path().is_ident(NUMBER) && !attr.path().is_ident(SKIP));
+}
+
+/// The attributes of a loop.
+pub(crate) fn loop_attrs(expr: &mut Expr) -> Option<&mut Vec<Attribute>> {
+    match expr {
+        Expr::ForLoop(expr) => Some(&mut expr.attrs),
+        Expr::While(expr) => Some(&mut expr.attrs),
+        Expr::Loop(expr) => Some(&mut expr.attrs),
+        _ => None,
+    }
+}
+
+/// Makes the two forms of one question, by shared and by exclusive reference.
+macro_rules! leftmost {
+    ($leftmost:ident, $of_statement:ident, $attrs:ty, $($reference:tt)+) => {
+        /// The attributes of an expression's leftmost operand, where the parser puts those of a statement.
+        pub(crate) fn $leftmost(expr: $($reference)+ Expr) -> Option<$attrs> {
+            leftmost!(@kinds ($leftmost) expr ($($reference)+)
+                Array Async Await Block Break Call Closure Const Continue Field ForLoop Group If Index Infer
+                Let Lit Loop Macro Match MethodCall Paren Path Range RawAddr Reference Repeat Return Struct
+                Try TryBlock Tuple Unary Unsafe While Yield)
+        }
+
+        /// The attributes of a statement, wherever the parser put them.
+        pub(crate) fn $of_statement(stmt: $($reference)+ Stmt) -> Option<$attrs> {
+            match stmt {
+                Stmt::Local(local) => Some($($reference)+ local.attrs),
+                Stmt::Macro(mac) => Some($($reference)+ mac.attrs),
+                Stmt::Expr(expr, _) => $leftmost(expr),
+                Stmt::Item(_) => None,
+            }
+        }
+    };
+    (@kinds ($leftmost:ident) $expr:ident $reference:tt $($kind:ident)*) => {
+        match $expr {
+            Expr::Assign(inner) => leftmost!(@go $leftmost $reference inner.left),
+            Expr::Binary(inner) => leftmost!(@go $leftmost $reference inner.left),
+            Expr::Cast(inner) => leftmost!(@go $leftmost $reference inner.expr),
+            $(Expr::$kind(inner) => Some(leftmost!(@take $reference inner.attrs)),)*
+            _ => None,
+        }
+    };
+    (@go $leftmost:ident ($($reference:tt)+) $place:expr) => { $leftmost($($reference)+ $place) };
+    (@take ($($reference:tt)+) $place:expr) => { $($reference)+ $place };
+}
+
+leftmost!(leftmost_attrs, attrs_of, &[Attribute], &);
+leftmost!(leftmost_attrs_mut, attrs_of_mut, &mut Vec<Attribute>, &mut);
+
+/// Reads all marks of the body and numbers its loops; what is wrong goes to `errors`.
+pub(crate) fn take(body: &mut Block, errors: &mut Errors) -> Marks {
+    let mut taker = Taker { errors, marks: Vec::new(), lets: 0 };
+    taker.visit_block_mut(body);
+    taker.marks
+}
+
+struct Taker<'a> {
+    errors: &'a mut Errors,
+    marks: Marks,
+    lets: usize,
+}
+
+impl Taker<'_> {
+    /// Takes the marks out of an item's attributes; `skip` stays as an attribute of our own.
+    fn words(&mut self, attrs: &mut Vec<Attribute>) -> Vec<Ident> {
+        let mut words = Vec::new();
+        for attr in attrs.extract_if(.., |attr| attr.path().is_ident("ddp")) {
+            match attr.parse_args::<Ident>() {
+                Ok(word) => words.push(word),
+                Err(_) => self.errors.on(&attr, errors::MARK_SYNTAX),
+            }
+        }
+        words
+    }
+
+    fn loop_mark(&mut self, attrs: &mut Vec<Attribute>, is_for: bool) {
+        let mut found = None;
+        for word in self.words(attrs) {
+            let mark = Mark::of(&word.to_string());
+            match mark {
+                _ if word == "skip" => attrs.push(skip_tag()),
+                None => self.errors.on(&word, errors::unknown_mark(&word.to_string())),
+                Some(_) if found.is_some() => self.errors.on(&word, errors::TWO_MARKS),
+                Some(Mark::Shard) if !is_for => self.errors.on(&word, errors::SHARD_NEEDS_FOR),
+                Some(_) => found = mark,
+            }
+        }
+        attrs.push(number_tag(self.marks.len()));
+        self.marks.push(found);
+    }
+
+    fn statement_marks(&mut self, attrs: &mut Vec<Attribute>) {
+        for word in self.words(attrs) {
+            match Mark::of(&word.to_string()) {
+                _ if word == "skip" => attrs.push(skip_tag()),
+                Some(mark) => self.errors.on(&word, errors::mark_needs_loop(mark.word())),
+                None => self.errors.on(&word, errors::unknown_mark(&word.to_string())),
+            }
+        }
+    }
+}
+
+impl VisitMut for Taker<'_> {
+    fn visit_stmt_mut(&mut self, stmt: &mut Stmt) {
+        let is_loop =
+            matches!(stmt, Stmt::Expr(Expr::ForLoop(_) | Expr::While(_) | Expr::Loop(_), _));
+        if !is_loop && let Some(attrs) = attrs_of_mut(stmt) {
+            self.statement_marks(attrs);
+        }
+        visit_mut::visit_stmt_mut(self, stmt);
+    }
+
+    fn visit_local_mut(&mut self, local: &mut Local) {
+        local.attrs.push(number_tag(self.lets));
+        self.lets += 1;
+        visit_mut::visit_local_mut(self, local);
+    }
+
+    fn visit_expr_mut(&mut self, expr: &mut Expr) {
+        let is_for = matches!(expr, Expr::ForLoop(_));
+        if let Some(attrs) = loop_attrs(expr) {
+            self.loop_mark(attrs, is_for);
+        }
+        visit_mut::visit_expr_mut(self, expr);
+    }
+
+    fn visit_macro_mut(&mut self, mac: &mut Macro) {
+        macros::open_mut(mac, |expr| self.visit_expr_mut(expr));
+    }
+
+    /// Whatever mark is still there stands on something that takes none.
+    fn visit_attribute_mut(&mut self, attr: &mut Attribute) {
+        if !attr.path().is_ident("ddp") {
+            return;
+        }
+        match attr.parse_args::<Ident>() {
+            Ok(word) if word == "skip" => self.errors.on(&attr, errors::SKIP_NEEDS_STATEMENT),
+            Ok(word) => match Mark::of(&word.to_string()) {
+                Some(mark) => self.errors.on(&word, errors::mark_needs_loop(mark.word())),
+                None => self.errors.on(&word, errors::unknown_mark(&word.to_string())),
+            },
+            Err(_) => self.errors.on(attr.to_token_stream(), errors::MARK_SYNTAX),
+        }
+    }
+
+    fn visit_item_mut(&mut self, _: &mut Item) {}
+}
+
+fn number_tag(number: usize) -> Attribute {
+    let name = Ident::new(NUMBER, Span::call_site());
+    let number = LitInt::new(&number.to_string(), Span::call_site());
+    parse_quote!(#[#name(#number)])
+}
+
+fn skip_tag() -> Attribute {
+    let name = Ident::new(SKIP, Span::call_site());
+    parse_quote!(#[#name])
+}

@@ -1,0 +1,123 @@
+//! What an expression is, told from its tokens alone: the one place that knows tch's names.
+
+use crate::macros;
+use syn::{Expr, ExprCall, ExprMethodCall, ExprPath, Macro, Path};
+
+/// An expression that stands for something else on several ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Site {
+    /// `Device::Cuda(i)`, `Device::cuda_if_available()`.
+    Device,
+    /// `Device::Cuda` or `Device::cuda_if_available` as a value, to be called by someone else.
+    DeviceFunction { takes_index: bool },
+    /// `kind::FLOAT_CUDA` and its like.
+    DeviceKind,
+    /// `VarStore::new(device)`.
+    Store,
+    /// `x.train_iter(n)`, `x.iter_shuffle(length, n)`.
+    Data,
+    /// `Iter2::new(xs, ys, n)`, `Iter2::f_new(xs, ys, n)`.
+    Iter2 { fallible: bool },
+    /// `ProgressBar::new(n)` and its like.
+    Bar,
+    /// `x.save(path)`.
+    Save,
+    /// `tch::manual_seed(seed)`.
+    Seed,
+}
+
+/// Whether the path ends in these names.
+pub(crate) fn ends(path: &Path, names: &[&str]) -> bool {
+    path.segments.len() >= names.len()
+        && path.segments.iter().rev().zip(names.iter().rev()).all(|(have, want)| have.ident == want)
+}
+
+/// The path an expression is, through parentheses.
+pub(crate) fn as_path(expr: &Expr) -> Option<&Path> {
+    match expr {
+        Expr::Path(ExprPath { path, qself: None, .. }) => Some(path),
+        Expr::Paren(inner) => as_path(&inner.expr),
+        Expr::Group(inner) => as_path(&inner.expr),
+        _ => None,
+    }
+}
+
+/// The path that a call calls.
+pub(crate) fn callee(call: &ExprCall) -> Option<&Path> {
+    as_path(&call.func)
+}
+
+/// What the expression is, if it is to be rewritten.
+pub(crate) fn site(expr: &Expr) -> Option<Site> {
+    match expr {
+        Expr::Call(call) => call_site(call),
+        Expr::MethodCall(call) if is_data(call) => Some(Site::Data),
+        Expr::MethodCall(call) if call.method == "save" && call.args.len() == 1 => Some(Site::Save),
+        Expr::Path(ExprPath { path, qself: None, .. }) => path_site(path),
+        _ => None,
+    }
+}
+
+fn call_site(call: &ExprCall) -> Option<Site> {
+    let path = callee(call)?;
+    let last = path.segments.last()?.ident.to_string();
+    let owner = path.segments.iter().rev().nth(1).map(|segment| segment.ident.to_string());
+    match (owner.as_deref(), last.as_str(), call.args.len()) {
+        (Some("Device"), "Cuda", 1) | (Some("Device"), "cuda_if_available", 0) => {
+            Some(Site::Device)
+        }
+        (Some("VarStore"), "new", 1) => Some(Site::Store),
+        (Some("Iter2"), "new", 3) => Some(Site::Iter2 { fallible: false }),
+        (Some("Iter2"), "f_new", 3) => Some(Site::Iter2 { fallible: true }),
+        (Some("ProgressBar" | "MultiProgress"), _, _) => Some(Site::Bar),
+        (None, "manual_seed", 1) => Some(Site::Seed),
+        (Some("tch"), "manual_seed", 1) if path.segments.len() == 2 => Some(Site::Seed),
+        _ => None,
+    }
+}
+
+fn path_site(path: &Path) -> Option<Site> {
+    if ends(path, &["Device", "Cuda"]) {
+        return Some(Site::DeviceFunction { takes_index: true });
+    }
+    if ends(path, &["Device", "cuda_if_available"]) {
+        return Some(Site::DeviceFunction { takes_index: false });
+    }
+    let last = path.segments.last()?;
+    ["FLOAT_CUDA", "DOUBLE_CUDA", "INT64_CUDA"]
+        .iter()
+        .any(|name| last.ident == name)
+        .then_some(Site::DeviceKind)
+}
+
+/// Whether the call makes batches of tch's data types.
+pub(crate) fn is_data(call: &ExprMethodCall) -> bool {
+    let arity = match call.method.to_string().as_str() {
+        "train_iter" => 1,
+        "iter_shuffle" => 2,
+        _ => return false,
+    };
+    call.args.len() == arity && call.turbofish.is_none()
+}
+
+/// The runtime's function for a print macro of the standard library.
+pub(crate) fn printer(mac: &Macro) -> Option<&'static str> {
+    ["println", "print", "eprintln", "eprint"]
+        .into_iter()
+        .find(|name| macros::is_one_of(&mac.path, &[name], &["std"]))
+}
+
+/// Whether the macro is `dbg!`.
+pub(crate) fn is_dbg(mac: &Macro) -> bool {
+    macros::is_one_of(&mac.path, &["dbg"], &["std"])
+}
+
+/// The level of a `log` or `tracing` macro that only the main rank is to write.
+///
+/// Warnings and errors are written by every rank, so they are no sites at all.
+pub(crate) fn log_level(mac: &Macro) -> Option<&'static str> {
+    [("info", "Info"), ("debug", "Debug"), ("trace", "Trace")]
+        .into_iter()
+        .find(|(name, _)| macros::is_one_of(&mac.path, &[name], &["log", "tracing"]))
+        .map(|(_, level)| level)
+}

@@ -1,0 +1,273 @@
+//! The rewriting: it follows the plan, and nothing in it can fail.
+
+mod emit;
+mod leave;
+mod output;
+mod prologue;
+mod sites;
+
+use crate::marks::{self, Mark};
+use crate::options::Options;
+use crate::plan::{LoopPlan, Plan};
+use crate::recognise::{self, Site};
+use crate::{analysis, macros};
+use emit::{Runtime, at};
+use output::Output;
+use proc_macro2::TokenStream;
+use prologue::Traits;
+use quote::ToTokens;
+use syn::spanned::Spanned;
+use syn::visit_mut::{self, VisitMut};
+use syn::{
+    Block, Expr, ExprCall, ExprConst, ExprForLoop, ExprMacro, ExprRepeat, ImplItemFn, Item, Local,
+    Macro, Pat, Stmt, StmtMacro, Token, Type,
+};
+
+/// Rewrites the function in place.
+pub(crate) fn apply(function: &mut ImplItemFn, options: &Options, plan: &Plan) {
+    let runtime = Runtime::new(options.runtime.as_ref());
+    leave::rewrite(&function.sig.output, &mut function.block);
+    let mut rewriter = Rewriter { plan, runtime: &runtime, traits: Traits::default(), own_data: 0 };
+    rewriter.visit_block_mut(&mut function.block);
+    let traits = rewriter.traits;
+    let start =
+        prologue::statements(&function.sig.ident, options, &plan.registers, traits, &runtime);
+    function.block.stmts.splice(0..0, start);
+}
+
+struct Rewriter<'a> {
+    plan: &'a Plan,
+    runtime: &'a Runtime,
+    traits: Traits,
+    /// How many reasons there are not to share the batches made here.
+    own_data: usize,
+}
+
+impl Rewriter<'_> {
+    fn plan_of(&self, attrs: &[syn::Attribute]) -> LoopPlan {
+        marks::number(attrs)
+            .and_then(|number| self.plan.loops.get(number))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    fn call(&self, name: &str, span: proc_macro2::Span, argument: impl ToTokens) -> Expr {
+        Expr::Verbatim(self.runtime.call(name, span, argument))
+    }
+
+    fn with_own_data(&mut self, own: bool, visit: impl FnOnce(&mut Self)) {
+        self.own_data += usize::from(own);
+        visit(self);
+        self.own_data -= usize::from(own);
+    }
+
+    /// Input: `for epoch in 0..9 { .. }`
+    ///
+    /// Output: `for epoch in start(0..9) { epoch(&epoch); .. }`, each by its whole path.
+    fn for_loop(&mut self, expr: &mut ExprForLoop) {
+        let plan = self.plan_of(&expr.attrs);
+        self.with_own_data(plan.mark.is_some(), |this| this.visit_expr_mut(&mut expr.expr));
+        self.with_own_data(plan.own_data, |this| this.visit_block_mut(&mut expr.body));
+        let span = expr.expr.span();
+        let calls = [plan.mark.map(Mark::word), plan.start.then_some("start")];
+        for name in calls.into_iter().flatten() {
+            *expr.expr = self.call(name, span, &expr.expr);
+        }
+        if let (true, Pat::Ident(pat)) = (plan.epoch, &*expr.pat) {
+            let name = &pat.ident;
+            let told =
+                self.call("epoch", name.span(), quote::quote_spanned!(at(name.span())=> &#name));
+            expr.body.stmts.insert(0, Stmt::Expr(told, Some(Token![;](at(name.span())))));
+        }
+    }
+
+    /// A statement that stands before a `while` or `loop` that trains, and is there when the loop is.
+    fn synchronize(&self, stmt: &Stmt) -> Option<Stmt> {
+        let (attrs, span) = match stmt {
+            Stmt::Expr(Expr::While(inner), _) => (&inner.attrs, inner.while_token.span),
+            Stmt::Expr(Expr::Loop(inner), _) => (&inner.attrs, inner.loop_token.span),
+            _ => return None,
+        };
+        let cfgs = attrs.iter().filter(|attr| attr.path().is_ident("cfg"));
+        let call = self.runtime.call("synchronize", span, TokenStream::new());
+        let wanted = !marks::skipped(attrs) && self.plan_of(attrs).start;
+        wanted.then(|| {
+            let tokens = quote::quote!(#(#cfgs)* #call);
+            Stmt::Expr(Expr::Verbatim(tokens), Some(Token![;](at(span))))
+        })
+    }
+
+    fn macro_expr(&mut self, expr: &mut ExprMacro) -> Option<Output> {
+        let written = expr.clone();
+        self.visit_macro_mut(&mut expr.mac);
+        output::rewrite(&written, expr, self.runtime)
+    }
+
+    fn statement_macro(&mut self, stmt: &mut StmtMacro) -> Option<Stmt> {
+        let StmtMacro { attrs, mac, semi_token } = stmt;
+        let mut expr = ExprMacro { attrs: attrs.clone(), mac: mac.clone() };
+        let new = self.macro_expr(&mut expr);
+        *mac = expr.mac;
+        let semi = semi_token.unwrap_or_else(|| Token![;](at(mac.path.span())));
+        Some(match new? {
+            Output::Value(tokens) => Stmt::Expr(with_attrs(attrs, tokens), Some(semi)),
+            Output::Guarded(tokens) => Stmt::Expr(with_attrs(attrs, tokens), None),
+        })
+    }
+
+    /// Whether batches made at this site are left to the loop that shares them.
+    fn is_left(&self, site: Site) -> bool {
+        self.own_data > 0 && matches!(site, Site::Data | Site::Iter2 { .. })
+    }
+}
+
+fn with_attrs(attrs: &[syn::Attribute], tokens: TokenStream) -> Expr {
+    Expr::Verbatim(quote::quote!(#(#attrs)* #tokens))
+}
+
+/// Takes the attributes off an expression, as they stay outside of what replaces it.
+fn take_attrs(expr: &mut Expr) -> Vec<syn::Attribute> {
+    match expr {
+        Expr::Call(inner) => std::mem::take(&mut inner.attrs),
+        Expr::MethodCall(inner) => std::mem::take(&mut inner.attrs),
+        Expr::Path(inner) => std::mem::take(&mut inner.attrs),
+        _ => Vec::new(),
+    }
+}
+
+impl VisitMut for Rewriter<'_> {
+    fn visit_block_mut(&mut self, block: &mut Block) {
+        let mut stmts = Vec::with_capacity(block.stmts.len());
+        for mut stmt in std::mem::take(&mut block.stmts) {
+            stmts.extend(self.synchronize(&stmt));
+            self.visit_stmt_mut(&mut stmt);
+            stmts.push(stmt);
+        }
+        block.stmts = stmts;
+    }
+
+    fn visit_stmt_mut(&mut self, stmt: &mut Stmt) {
+        if analysis::is_skipped(stmt) {
+            return Clear.visit_stmt_mut(stmt);
+        }
+        match stmt {
+            Stmt::Macro(mac) => {
+                if let Some(new) = self.statement_macro(mac) {
+                    *stmt = new;
+                }
+            }
+            Stmt::Expr(Expr::Macro(mac), semi @ Some(_)) => {
+                let new = self.macro_expr(mac);
+                let attrs = std::mem::take(&mut mac.attrs);
+                match new {
+                    Some(Output::Guarded(tokens)) => {
+                        *stmt = Stmt::Expr(with_attrs(&attrs, tokens), None);
+                    }
+                    Some(Output::Value(tokens)) => {
+                        *stmt = Stmt::Expr(with_attrs(&attrs, tokens), *semi);
+                    }
+                    None => mac.attrs = attrs,
+                }
+            }
+            _ => visit_mut::visit_stmt_mut(self, stmt),
+        }
+    }
+
+    fn visit_local_mut(&mut self, local: &mut Local) {
+        let feeding =
+            marks::number(&local.attrs).is_some_and(|number| self.plan.feeding.contains(&number));
+        marks::clear(&mut local.attrs);
+        self.with_own_data(feeding, |this| visit_mut::visit_local_mut(this, local));
+    }
+
+    fn visit_expr_mut(&mut self, expr: &mut Expr) {
+        if let Some(attrs) = marks::loop_attrs(expr)
+            && marks::skipped(attrs)
+        {
+            return Clear.visit_expr_mut(expr);
+        }
+        let site = recognise::site(expr).filter(|site| !self.is_left(*site));
+        match expr {
+            Expr::ForLoop(inner) => self.for_loop(inner),
+            Expr::While(inner) => {
+                let own = self.plan_of(&inner.attrs);
+                self.with_own_data(own.own_data, |this| {
+                    visit_mut::visit_expr_while_mut(this, inner)
+                });
+            }
+            Expr::Loop(inner) => {
+                let own = self.plan_of(&inner.attrs);
+                self.with_own_data(own.own_data, |this| {
+                    visit_mut::visit_expr_loop_mut(this, inner)
+                });
+            }
+            Expr::Macro(inner) => {
+                let attrs = inner.attrs.clone();
+                if let Some(Output::Value(tokens) | Output::Guarded(tokens)) =
+                    self.macro_expr(inner)
+                {
+                    *expr = with_attrs(&attrs, tokens);
+                }
+            }
+            _ => visit_mut::visit_expr_mut(self, expr),
+        }
+        if let Some(attrs) = marks::loop_attrs(expr) {
+            marks::clear(attrs);
+        }
+        if let Some(site) = site {
+            let attrs = take_attrs(expr);
+            if let Some(tokens) = sites::rewrite(site, expr, self.runtime, &mut self.traits) {
+                *expr = with_attrs(&attrs, tokens);
+            }
+        }
+    }
+
+    /// The function of a call is no value: `Device::Cuda` in `Device::Cuda(0)` stays.
+    fn visit_expr_call_mut(&mut self, call: &mut ExprCall) {
+        if recognise::callee(call).is_none() {
+            self.visit_expr_mut(&mut call.func);
+        }
+        call.args.iter_mut().for_each(|argument| self.visit_expr_mut(argument));
+    }
+
+    fn visit_macro_mut(&mut self, mac: &mut Macro) {
+        macros::open_mut(mac, |expr| self.visit_expr_mut(expr));
+    }
+
+    fn visit_expr_repeat_mut(&mut self, expr: &mut ExprRepeat) {
+        self.visit_expr_mut(&mut expr.expr);
+    }
+
+    fn visit_expr_const_mut(&mut self, _: &mut ExprConst) {}
+    fn visit_item_mut(&mut self, _: &mut Item) {}
+    fn visit_pat_mut(&mut self, _: &mut Pat) {}
+    fn visit_type_mut(&mut self, _: &mut Type) {}
+}
+
+/// Takes our own attributes out of what is left alone.
+struct Clear;
+
+impl VisitMut for Clear {
+    fn visit_stmt_mut(&mut self, stmt: &mut Stmt) {
+        if let Some(attrs) = marks::attrs_of_mut(stmt) {
+            marks::clear(attrs);
+        }
+        visit_mut::visit_stmt_mut(self, stmt);
+    }
+
+    fn visit_expr_mut(&mut self, expr: &mut Expr) {
+        if let Some(attrs) = marks::loop_attrs(expr) {
+            marks::clear(attrs);
+        }
+        visit_mut::visit_expr_mut(self, expr);
+    }
+
+    fn visit_local_mut(&mut self, local: &mut Local) {
+        marks::clear(&mut local.attrs);
+        visit_mut::visit_local_mut(self, local);
+    }
+
+    fn visit_macro_mut(&mut self, mac: &mut Macro) {
+        macros::open_mut(mac, |expr| self.visit_expr_mut(expr));
+    }
+}

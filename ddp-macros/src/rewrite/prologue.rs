@@ -1,0 +1,92 @@
+//! What stands before the user's first statement.
+
+use super::emit::{Runtime, at};
+use super::leave::SCOPE;
+use crate::options::{Options, Setting, Value};
+use crate::plan::{Register, StoreForm};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote_spanned};
+use syn::{Expr, Stmt, parse_quote_spanned};
+
+/// Traits that a rewritten body needs in scope.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Traits {
+    pub(crate) data: bool,
+    pub(crate) save: bool,
+}
+
+/// The statements at the start of the body.
+///
+/// Output:
+/// ```text
+/// let __ddp_scope = ::ddp_runtime::__private::enter(
+///     ::ddp_runtime::__private::Options::new("train").seed(7));
+/// #[allow(unused_imports)]
+/// use ::ddp_runtime::__private::{DataOf as _, DataOther as _};
+/// ::ddp_runtime::__private::register(vs);
+/// ```
+pub(crate) fn statements(
+    function: &Ident,
+    options: &Options,
+    registers: &[Register],
+    traits: Traits,
+    runtime: &Runtime,
+) -> Vec<Stmt> {
+    let mut stmts = vec![enter(function, options, runtime)];
+    stmts.extend(imports(traits, runtime));
+    stmts.extend(registers.iter().map(|store| register(store, runtime)));
+    stmts
+}
+
+fn enter(function: &Ident, options: &Options, runtime: &Runtime) -> Stmt {
+    let span = function.span();
+    let name = function.to_string();
+    let settings = options.settings.iter().map(|one| setting(one, runtime));
+    let new = runtime.call("Options::new", span, name.trim_start_matches("r#"));
+    let enter = runtime.call("enter", span, quote_spanned!(at(span)=> #new #(#settings)*));
+    let scope = Ident::new(SCOPE, at(span));
+    parse_quote_spanned!(at(span)=> let #scope = #enter;)
+}
+
+fn setting(setting: &Setting, runtime: &Runtime) -> TokenStream {
+    let span = at(setting.span);
+    let method = Ident::new(setting.method, span);
+    let value = match &setting.value {
+        Value::Text(text) => text.to_token_stream(),
+        Value::Whole(number) => number.to_token_stream(),
+        Value::Number(number) => number.to_token_stream(),
+        Value::Switch(on) => on.to_token_stream(),
+        Value::Batch(variant) => runtime.item(&format!("Batch::{variant}"), setting.span),
+    };
+    quote_spanned!(span=> .#method(#value))
+}
+
+fn imports(traits: Traits, runtime: &Runtime) -> Option<Stmt> {
+    let mut names = Vec::new();
+    if traits.data {
+        names.extend(["DataOf", "DataOther"]);
+    }
+    if traits.save {
+        names.extend(["SaveStore", "SaveOther"]);
+    }
+    let path = runtime.module();
+    let names = names.iter().map(|name| Ident::new(name, Span::mixed_site()));
+    (names.len() > 0).then(|| {
+        parse_quote_spanned! {Span::mixed_site()=>
+            #[allow(unused_imports)]
+            use #path::{#(#names as _),*};
+        }
+    })
+}
+
+fn register(store: &Register, runtime: &Runtime) -> Stmt {
+    let Register { name, form, attrs } = store;
+    let span = at(name.span());
+    let argument = match form {
+        StoreForm::Shared => name.to_token_stream(),
+        StoreForm::Exclusive => quote_spanned!(span=> &*#name),
+        StoreForm::Owned => quote_spanned!(span=> &#name),
+    };
+    let call = Expr::Verbatim(runtime.call("register", name.span(), argument));
+    parse_quote_spanned!(span=> #(#attrs)* #call;)
+}

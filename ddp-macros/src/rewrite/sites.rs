@@ -1,0 +1,130 @@
+//! Calls and paths that stand for something else on several ranks: devices, stores, batches, saving, seeds.
+
+use super::emit::{Runtime, at};
+use super::prologue::Traits;
+use crate::recognise::Site;
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Expr, ExprCall, ExprMethodCall, Member, UnOp};
+
+/// Rewrites one site; the expressions inside it have been rewritten before.
+pub(crate) fn rewrite(
+    site: Site,
+    expr: &Expr,
+    runtime: &Runtime,
+    traits: &mut Traits,
+) -> Option<TokenStream> {
+    Some(match (site, expr) {
+        (Site::Device, _) => around("device", expr, runtime),
+        (Site::DeviceKind, _) => around("device_kind", expr, runtime),
+        (Site::Store, _) => around("store", expr, runtime),
+        (Site::Bar, _) => around("bar", expr, runtime),
+        (Site::DeviceFunction { takes_index }, _) => device_function(takes_index, expr, runtime),
+        (Site::Seed, Expr::Call(call)) => runtime.call("manual_seed", name_span(call), &call.args),
+        (Site::Iter2 { fallible }, Expr::Call(call)) => iter2(fallible, call, runtime),
+        (Site::Data, Expr::MethodCall(call)) => {
+            traits.data = true;
+            data(call, runtime)
+        }
+        (Site::Save, Expr::MethodCall(call)) => {
+            traits.save = true;
+            save(call, runtime)
+        }
+        _ => return None,
+    })
+}
+
+/// The place of the last name of the path that is called.
+fn name_span(call: &ExprCall) -> Span {
+    crate::recognise::callee(call)
+        .and_then(|path| path.segments.last())
+        .map_or_else(|| call.func.span(), |segment| segment.ident.span())
+}
+
+/// A call around the expression as it is.
+///
+/// Input: `Device::Cuda(0)` Output: `::ddp_runtime::__private::device(Device::Cuda(0))`
+fn around(function: &str, expr: &Expr, runtime: &Runtime) -> TokenStream {
+    let span = match expr {
+        Expr::Call(call) => name_span(call),
+        expr => expr.span(),
+    };
+    runtime.call(function, span, expr)
+}
+
+/// Input: `gpu.map(Device::Cuda)`
+///
+/// Output: `gpu.map(|__ddp_index| ::ddp_runtime::__private::device(Device::Cuda(__ddp_index)))`
+fn device_function(takes_index: bool, expr: &Expr, runtime: &Runtime) -> TokenStream {
+    let span = at(expr.span());
+    let index = takes_index.then(|| Ident::new("__ddp_index", span));
+    let index = index.as_slice();
+    let device = runtime.call("device", expr.span(), quote_spanned!(span=> #expr(#(#index)*)));
+    quote_spanned!(span=> |#(#index)*| #device)
+}
+
+/// Input: `Iter2::new(&xs, &ys, 32)`
+///
+/// Output: `::ddp_runtime::__private::iter2(::ddp_runtime::__private::site!(), &xs, &ys, 32)`
+fn iter2(fallible: bool, call: &ExprCall, runtime: &Runtime) -> TokenStream {
+    let span = name_span(call);
+    let site = runtime.site(span);
+    let arguments = &call.args;
+    let function = if fallible { "f_iter2" } else { "iter2" };
+    runtime.call(function, span, quote_spanned!(at(span)=> #site, #arguments))
+}
+
+/// Input: `data.train_iter(64)`
+///
+/// Output:
+/// `(&&::ddp_runtime::__private::Data(&data)).data(::ddp_runtime::__private::site!()).train_iter(64)`
+fn data(call: &ExprMethodCall, runtime: &Runtime) -> TokenStream {
+    let span = call.method.span();
+    let at = at(span);
+    let ExprMethodCall { receiver, dot_token, method, args, paren_token, .. } = call;
+    let seen = runtime.call("Data", span, quote_spanned!(at=> &#receiver));
+    let site = runtime.site(span);
+    let mut tokens = quote_spanned!(at=> (&&#seen).data(#site) #dot_token #method);
+    paren_token.surround(&mut tokens, |tokens| args.to_tokens(tokens));
+    tokens
+}
+
+/// Input: `vs.save("m.ot")`
+///
+/// Output: `(&&::ddp_runtime::__private::type_of(&vs)).save("m.ot", |__ddp_path| vs.save(__ddp_path))`
+///
+/// A receiver that is more than a place is evaluated once, by a `match` around the call.
+fn save(call: &ExprMethodCall, runtime: &Runtime) -> TokenStream {
+    let span = call.method.span();
+    let at = at(span);
+    let ExprMethodCall { receiver, dot_token, method, turbofish, args, .. } = call;
+    let bound = (!is_place(receiver)).then(|| Ident::new("__ddp_receiver", at));
+    let place =
+        bound.as_ref().map_or_else(|| receiver.to_token_stream(), ToTokens::to_token_stream);
+    let path = Ident::new("__ddp_path", at);
+    let seen = runtime.call("type_of", span, quote_spanned!(at=> &#place));
+    let write = quote_spanned!(at=> |#path| #place #dot_token #method #turbofish (#path));
+    let saved = quote_spanned!(at=> (&&#seen).save(#args, #write));
+    match bound {
+        Some(name) => quote_spanned!(at=> (match #receiver { mut #name => #saved })),
+        None => saved,
+    }
+}
+
+/// Whether evaluating the expression twice is the same as evaluating it once.
+fn is_place(expr: &Expr) -> bool {
+    match expr {
+        Expr::Path(_) => true,
+        Expr::Field(field) => {
+            matches!(field.member, Member::Named(_) | Member::Unnamed(_)) && is_place(&field.base)
+        }
+        Expr::Index(index) => {
+            is_place(&index.expr) && matches!(*index.index, Expr::Path(_) | Expr::Lit(_))
+        }
+        Expr::Paren(inner) => is_place(&inner.expr),
+        Expr::Group(inner) => is_place(&inner.expr),
+        Expr::Unary(inner) => matches!(inner.op, UnOp::Deref(_)) && is_place(&inner.expr),
+        _ => false,
+    }
+}

@@ -1,0 +1,3 @@
+//! Tests of the expansion as a function of tokens.
+
+mod golden;
