@@ -1,1 +1,3 @@
-//! Examples.
+//! What the example programs share: the data that they train on.
+
+pub mod data;
