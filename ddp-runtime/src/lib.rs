@@ -1,1 +1,39 @@
-//! Run time.
+//! Data-parallel training for [`tch`]: the runtime behind `#[distributed]`, and the same things to call by hand.
+//!
+//! Rooms: [`Scope`] (begin and end), `session` (what a scope shares), `group` (store, control plane, data plane), `sync`
+//! (gradients and variable stores), [`data`] (samplers and shared iterators), `output`, `save`, `random`, `device`.
+//! `macro_support` is what the attribute's expansion calls. ARCHITECTURE.md in the repository has the map.
+
+mod bridge;
+mod collective;
+mod comm;
+mod control;
+pub mod data;
+mod device;
+mod error;
+mod group;
+#[doc(hidden)]
+pub mod macro_support;
+mod options;
+pub mod output;
+mod random;
+mod report;
+mod save;
+mod scope;
+mod session;
+mod sync;
+mod watch;
+mod world;
+
+#[doc(hidden)]
+pub use macro_support as __private;
+
+pub use comm::ReduceOp;
+pub use ddp_macros::distributed;
+pub use ddp_env::Topology;
+pub use device::{device, rank_device};
+pub use error::{Error, Result, Who};
+pub use options::{Backend, Batch, Options};
+pub use random::manual_seed;
+pub use scope::{Scope, init};
+pub use world::{is_main, local_rank, rank, world_size};

@@ -1,0 +1,116 @@
+// The contract between ddp-runtime and libtorch.
+//
+// Every function returns 0 on success. On failure it returns 1 and leaves a text, readable with ddp_error() on the
+// same thread until the next call. No C++ exception leaves a function here, and no Rust panic may enter one: callbacks
+// report failure the same way, by returning non-zero after ddp_set_error().
+//
+// A DdpTensor is an at::Tensor* as tch holds it (`tch::Tensor::as_ptr`). Functions borrow the tensors they are given;
+// a tensor that is returned is owned by the caller, who frees it through tch (`Tensor::from_ptr`).
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef void* DdpTensor;
+typedef struct DdpStore DdpStore;
+typedef struct DdpGroup DdpGroup;
+typedef struct DdpWork DdpWork;
+typedef struct DdpLeaf DdpLeaf;
+
+// ---- error.cc
+const char* ddp_error(void);
+void ddp_set_error(const char* text, size_t length);
+// Makes TORCH_CPP_LOG_LEVEL count, as it does under Python.
+int ddp_init_logging(void);
+
+// ---- store.cc: c10d::TCPStore
+// `listen_fd` is a bound and listening socket to serve from, or -1.
+int ddp_store_new(
+    const char* host, uint16_t port, int is_server, int listen_fd, int64_t timeout_ms, DdpStore** out);
+void ddp_store_free(DdpStore* store);
+int ddp_store_set(DdpStore* store, const char* key, const uint8_t* data, size_t length);
+// Waits for the key; `take` receives the value during the call.
+int ddp_store_get(
+    DdpStore* store,
+    const char* key,
+    int64_t timeout_ms,
+    void (*take)(void* context, const uint8_t* data, size_t length),
+    void* context);
+int ddp_store_add(DdpStore* store, const char* key, int64_t amount, int64_t* out);
+int ddp_store_check(DdpStore* store, const char* key, int* out);
+
+// ---- gloo.cc: c10d::ProcessGroupGloo
+// `address` is the local address that the peers connect to, "127.0.0.1" on one host.
+int ddp_gloo_new(
+    DdpStore* store,
+    const char* prefix,
+    int rank,
+    int size,
+    const char* address,
+    int64_t timeout_ms,
+    DdpGroup** out);
+void ddp_gloo_free(DdpGroup* group);
+enum { DDP_SUM = 0, DDP_MIN = 1, DDP_MAX = 2, DDP_PRODUCT = 3 };
+int ddp_gloo_all_reduce(DdpGroup* group, DdpTensor tensor, int op, DdpWork** out);
+int ddp_gloo_broadcast(DdpGroup* group, DdpTensor tensor, int root, DdpWork** out);
+// `output` is contiguous, with the ranks' inputs one after another.
+int ddp_gloo_all_gather(DdpGroup* group, DdpTensor output, DdpTensor input, DdpWork** out);
+// Waits at most `timeout_ms`; `done` tells whether the work has finished.
+int ddp_work_wait(DdpWork* work, int64_t timeout_ms, int* done);
+int ddp_work_is_done(DdpWork* work, int* done);
+void ddp_work_free(DdpWork* work);
+
+// ---- tensor.cc
+int ddp_randperm(uint64_t seed, int64_t n, int64_t* out);
+// A tensor over `flat`'s storage, from element `offset`, with the sizes of `like` and its strides where those are dense.
+// It is no autograd view, so that zero_grad may detach it in place.
+int ddp_view_like(DdpTensor flat, int64_t offset, DdpTensor like, DdpTensor* out);
+// What tells two tensors apart: the address of the object that all handles to one share.
+int ddp_identity(DdpTensor tensor, uintptr_t* out);
+// Whether somebody beside the caller's handle `view` and `parameter`.grad holds the view; whether it is that gradient.
+int ddp_view_use(DdpTensor parameter, DdpTensor view, int* held, int* is_gradient);
+// Tensors that share the storage.
+int ddp_storage_uses(DdpTensor tensor, int64_t* out);
+// An alias that shares the data, but neither autograd history nor version counter.
+int ddp_data_alias(DdpTensor tensor, DdpTensor* out);
+int ddp_checksum(DdpTensor tensor, uint64_t* out);
+// Moves `parameter`.grad into `view`, times `scale`, and makes `view` the gradient. `state` tells what was there.
+// A scale of 0 leaves out what was there, also infinities.
+enum { DDP_GRAD_UNDEFINED = 0, DDP_GRAD_MOVED = 1, DDP_GRAD_IN_PLACE = 2 };
+int ddp_grad_into_view(DdpTensor parameter, DdpTensor view, double scale, int* state);
+// Makes `view` the gradient of `parameter`, or with a null view leaves it without one.
+int ddp_set_grad(DdpTensor parameter, DdpTensor view);
+
+// ---- engine.cc: the autograd engine
+typedef struct {
+  void* context;
+  // A backward is about to begin. `leaves` are the parameters that it will reach (borrowed, in the order of the walk) and
+  // `identities` what tells them apart. `scale` is to be applied to the gradients at the roots.
+  int (*begin)(
+      void* context,
+      const DdpTensor* leaves,
+      const uintptr_t* identities,
+      size_t count,
+      int create_graph,
+      double* scale);
+  // The gradient of a watched leaf is complete. Any thread of the engine.
+  int (*ready)(void* context, uint32_t id);
+  // The backward has returned (`failed` = 0) or thrown.
+  int (*end)(void* context, int failed);
+} DdpCallbacks;
+// Installs the engine, once a process. Without callbacks it does what libtorch's own does.
+int ddp_engine_install(void);
+// Routes every outermost backward that stores gradients to `callbacks`, or to nobody with null.
+// The callbacks must outlive the next call of this function.
+int ddp_engine_route(const DdpCallbacks* callbacks);
+// Hooks a leaf; the gradient accumulator is kept alive until ddp_leaf_free().
+int ddp_leaf_watch(DdpTensor tensor, uint32_t id, DdpLeaf** out);
+void ddp_leaf_free(DdpLeaf* leaf);
+
+#ifdef __cplusplus
+}
+#endif

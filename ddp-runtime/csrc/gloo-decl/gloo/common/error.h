@@ -1,0 +1,2 @@
+// See algorithm.h in the folder above.
+#pragma once

@@ -1,0 +1,57 @@
+//! The room of the bridge to libtorch: thin, safe forms of `csrc/bridge.h`.
+//!
+//! Three layers: `sys` declares, the functions here check the status and carry the text, the types below own. Nothing
+//! outside this folder calls C++ of ours, and no C++ exception leaves it.
+// The C interface can only be called through unsafe code; each call names what it relies on.
+#![allow(unsafe_code)]
+
+mod engine;
+mod gloo;
+mod store;
+mod sys;
+mod tensor;
+
+use std::ffi::{CStr, CString, c_int};
+
+pub(crate) use engine::{BackwardObserver, Leaf, Route};
+pub(crate) use gloo::{GlooGroup, GlooWork};
+pub(crate) use store::{StoreRole, TcpStore};
+pub(crate) use tensor::{
+    GradState, checksum, data_alias, grad_into_view, identity, randperm, set_grad, storage_uses,
+    view_like, view_use,
+};
+
+/// A call into libtorch that failed, with libtorch's own text.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct BridgeError {
+    text: String,
+}
+
+impl BridgeError {
+    fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into() }
+    }
+}
+
+type Result<T> = std::result::Result<T, BridgeError>;
+
+/// Turns the status of a bridge function into a result.
+fn check(status: c_int) -> Result<()> {
+    if status == 0 {
+        return Ok(());
+    }
+    // SAFETY: ddp_error returns a NUL-terminated text that lives until this thread's next bridge call.
+    let text = unsafe { CStr::from_ptr(sys::ddp_error()) };
+    Err(BridgeError::new(text.to_string_lossy().trim()))
+}
+
+fn c_string(text: &str) -> Result<CString> {
+    CString::new(text).map_err(|_| BridgeError::new(format!("{text:?} holds a NUL byte")))
+}
+
+/// Makes `TORCH_CPP_LOG_LEVEL` count in this process, as it does under Python.
+pub(crate) fn init_logging() -> Result<()> {
+    // SAFETY: takes no arguments and may be called at any time.
+    check(unsafe { sys::ddp_init_logging() })
+}

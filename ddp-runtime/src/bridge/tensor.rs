@@ -1,0 +1,117 @@
+//! What the reducer needs of tensors beyond tch's API.
+use std::ffi::c_int;
+use std::ptr;
+
+use tch::Tensor;
+
+use super::sys::{self, TensorPtr, ptr as tensor_ptr};
+use super::{BridgeError, Result, check};
+
+/// Takes over a tensor that the bridge has made.
+fn owned(raw: TensorPtr) -> Tensor {
+    // SAFETY: the bridge hands out a fresh at::Tensor that nobody else frees.
+    unsafe { Tensor::from_ptr(raw) }
+}
+
+/// `torch.randperm(n, generator=torch.Generator().manual_seed(seed))`.
+///
+/// # Errors
+/// When `n` is negative.
+pub(crate) fn randperm(seed: u64, n: i64) -> Result<Vec<i64>> {
+    let length = usize::try_from(n)
+        .map_err(|_| BridgeError::new(format!("a permutation of {n} elements is not possible")))?;
+    let mut order = vec![0_i64; length];
+    // SAFETY: `order` has room for `n` elements.
+    check(unsafe { sys::ddp_randperm(seed, n, order.as_mut_ptr()) })?;
+    Ok(order)
+}
+
+/// A tensor over `flat`'s storage from element `offset` on, with the sizes of `like` and, where it is dense, its strides.
+pub(crate) fn view_like(flat: &Tensor, offset: i64, like: &Tensor) -> Result<Tensor> {
+    let mut raw = ptr::null_mut();
+    // SAFETY: both tensors are alive during the call; set_ keeps the storage by reference count.
+    check(unsafe { sys::ddp_view_like(tensor_ptr(flat), offset, tensor_ptr(like), &mut raw) })?;
+    Ok(owned(raw))
+}
+
+/// What tells two tensors apart: the address of the object that all handles to one share.
+pub(crate) fn identity(tensor: &Tensor) -> Result<usize> {
+    let mut identity = 0;
+    // SAFETY: the tensor is alive; the number is written during the call.
+    check(unsafe { sys::ddp_identity(tensor_ptr(tensor), &mut identity) })?;
+    Ok(identity)
+}
+
+/// Who holds a view of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ViewUse {
+    /// Somebody beside the reducer and the parameter's gradient slot.
+    pub(crate) held: bool,
+    /// The parameter's gradient slot.
+    pub(crate) is_gradient: bool,
+}
+
+/// Who holds `view`, which lies in a bucket for `parameter`'s gradient.
+pub(crate) fn view_use(parameter: &Tensor, view: &Tensor) -> Result<ViewUse> {
+    let (mut held, mut is_gradient): (c_int, c_int) = (0, 0);
+    let (parameter, view) = (tensor_ptr(parameter), tensor_ptr(view));
+    // SAFETY: both tensors are alive; the flags are written during the call.
+    check(unsafe { sys::ddp_view_use(parameter, view, &mut held, &mut is_gradient) })?;
+    Ok(ViewUse { held: held != 0, is_gradient: is_gradient != 0 })
+}
+
+/// How many tensors share the storage.
+pub(crate) fn storage_uses(tensor: &Tensor) -> Result<i64> {
+    let mut uses = 0;
+    // SAFETY: the tensor is alive; the number is written during the call.
+    check(unsafe { sys::ddp_storage_uses(tensor_ptr(tensor), &mut uses) })?;
+    Ok(uses)
+}
+
+/// An alias that shares data, but neither history nor version counter: writing to it is invisible to autograd.
+pub(crate) fn data_alias(tensor: &Tensor) -> Result<Tensor> {
+    let mut raw = ptr::null_mut();
+    // SAFETY: the tensor is alive during the call.
+    check(unsafe { sys::ddp_data_alias(tensor_ptr(tensor), &mut raw) })?;
+    Ok(owned(raw))
+}
+
+/// A hash of the values, equal for equal bits.
+pub(crate) fn checksum(tensor: &Tensor) -> Result<u64> {
+    let mut sum = 0;
+    // SAFETY: the tensor is alive during the call.
+    check(unsafe { sys::ddp_checksum(tensor_ptr(tensor), &mut sum) })?;
+    Ok(sum)
+}
+
+/// What `.grad` was before it became the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GradState {
+    /// No gradient: the view is zero now and is not the gradient.
+    Undefined,
+    /// Another tensor, copied into the view.
+    Moved,
+    /// The view itself.
+    InPlace,
+}
+
+/// Moves `parameter.grad`, times `scale`, into the view, and makes the view the gradient.
+pub(crate) fn grad_into_view(parameter: &Tensor, view: &Tensor, scale: f64) -> Result<GradState> {
+    let mut state: c_int = 0;
+    // SAFETY: both tensors are alive; the gradient slot of a leaf is written by the engine's thread for that leaf alone.
+    check(unsafe {
+        sys::ddp_grad_into_view(tensor_ptr(parameter), tensor_ptr(view), scale, &mut state)
+    })?;
+    Ok(match state {
+        0 => GradState::Undefined,
+        1 => GradState::Moved,
+        _ => GradState::InPlace,
+    })
+}
+
+/// Replaces the gradient of a leaf.
+pub(crate) fn set_grad(parameter: &Tensor, gradient: Option<&Tensor>) -> Result<()> {
+    let gradient = gradient.map_or(ptr::null_mut(), tensor_ptr);
+    // SAFETY: as in `grad_into_view`; a null gradient means none.
+    check(unsafe { sys::ddp_set_grad(tensor_ptr(parameter), gradient) })
+}

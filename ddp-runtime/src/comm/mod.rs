@@ -1,0 +1,48 @@
+//! The data plane: collectives on tensors, one file a transport.
+//!
+//! A [`Communicator`] issues operations in order and returns at once; a [`Work`] tells when one is done. Which transport
+//! serves is decided once, in `group.rs`. What the ranks say to each other about the work (headers, votes, failures) is
+//! `control.rs`, never this.
+mod gloo;
+
+use std::time::Duration;
+
+use tch::Tensor;
+
+use crate::bridge::BridgeError;
+
+pub(crate) use gloo::Gloo;
+
+/// How an all-reduce combines the ranks' values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReduceOp {
+    /// Their sum.
+    Sum,
+    /// The smallest, element by element.
+    Min,
+    /// The largest, element by element.
+    Max,
+    /// Their product.
+    Product,
+}
+
+/// An operation under way. Its tensors stay alive until it is dropped.
+pub(crate) trait Work: Send {
+    /// Whether it has finished; an error when it failed.
+    fn is_done(&self) -> Result<bool, BridgeError>;
+    /// As `is_done`, after waiting at most this long.
+    fn wait(&self, limit: Duration) -> Result<bool, BridgeError>;
+}
+
+/// A transport between all ranks of the group. All ranks issue the same operations in the same order.
+pub(crate) trait Communicator: Send {
+    /// What it is called in messages and in the option `backend`.
+    fn name(&self) -> &'static str;
+    /// Combines a contiguous tensor over all ranks, in place.
+    fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Box<dyn Work>, BridgeError>;
+    /// Copies `root`'s contiguous tensor over everyone else's.
+    fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<Box<dyn Work>, BridgeError>;
+    /// Fills `output` (contiguous, world size times as large) with the inputs of rank 0, 1, ...
+    fn all_gather(&self, output: &Tensor, input: &Tensor) -> Result<Box<dyn Work>, BridgeError>;
+}

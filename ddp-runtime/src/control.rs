@@ -1,0 +1,309 @@
+//! The control plane: what the ranks tell each other about the work to come.
+//!
+//! Before every collective each rank sends a [`Header`] that says what it is about to do. Only where all ranks say the
+//! same does the collective begin, so that ranks which do different things end in an error that says what each one does,
+//! and never in a hang, or in a transport that reads one rank's message as another's.
+use tch::{Kind, Tensor};
+
+use crate::comm::{Communicator, Gloo, Work};
+use crate::error::{During, Error, Result};
+use crate::watch::Watch;
+
+/// What a rank is about to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// Synchronise the gradients of a backward.
+    Backward,
+    /// Leave the outermost scope.
+    Leave,
+    /// Make variable stores equal.
+    Stores,
+    /// Let the main rank save, and wait for it.
+    Save,
+    /// A collective that the program calls by itself.
+    Collective,
+    /// Wait for all.
+    Barrier,
+}
+
+const OPERATIONS: [Operation; 6] = [
+    Operation::Backward,
+    Operation::Leave,
+    Operation::Stores,
+    Operation::Save,
+    Operation::Collective,
+    Operation::Barrier,
+];
+
+impl Operation {
+    fn code(self) -> i64 {
+        // The position in OPERATIONS, which lists every variant in order.
+        self as i64
+    }
+
+    fn from_code(code: i64) -> Option<Self> {
+        OPERATIONS.get(usize::try_from(code).ok()?).copied()
+    }
+
+    fn describe(self, count: i64) -> String {
+        match self {
+            Operation::Backward => format!("in backward number {count}"),
+            Operation::Leave => format!("leaving after {count} backwards"),
+            Operation::Stores => format!("making variable stores equal after {count} backwards"),
+            Operation::Save => format!("saving after {count} backwards"),
+            Operation::Collective => format!("in a collective after {count} backwards"),
+            Operation::Barrier => format!("in a barrier after {count} backwards"),
+        }
+    }
+}
+
+/// What one rank says before a collective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// What it is about to do.
+    pub(crate) operation: Operation,
+    /// How many backwards it has begun, with or without synchronisation.
+    pub(crate) backwards: i64,
+    /// A hash of what the operation works on: the leaves of a backward, the names of variables.
+    pub(crate) subject: u64,
+    /// A hash of all parameters that this rank knows.
+    pub(crate) table: u64,
+    /// A value of the operation's own.
+    pub(crate) extra: i64,
+}
+
+/// Words of a header on the wire.
+const WORDS: usize = 6;
+
+impl Header {
+    fn encode(&self, sequence: i64) -> [i64; WORDS] {
+        [
+            sequence,
+            self.operation.code(),
+            self.backwards,
+            self.subject.cast_signed(),
+            self.table.cast_signed(),
+            self.extra,
+        ]
+    }
+
+    fn decode(words: &[i64]) -> Option<(i64, Self)> {
+        let [sequence, operation, backwards, subject, table, extra] = *words else { return None };
+        let operation = Operation::from_code(operation)?;
+        let (subject, table) = (subject.cast_unsigned(), table.cast_unsigned());
+        Some((sequence, Self { operation, backwards, subject, table, extra }))
+    }
+}
+
+/// Headers that are on their way.
+pub(crate) struct PendingHeaders {
+    own: Header,
+    sequence: i64,
+    output: Tensor,
+    work: Box<dyn Work>,
+    _input: Tensor,
+}
+
+/// The channel for headers and small values, a Gloo group of its own.
+pub(crate) struct Control {
+    comm: Gloo,
+    rank: usize,
+    world_size: usize,
+    sequence: i64,
+}
+
+impl Control {
+    pub(crate) fn new(comm: Gloo, rank: usize, world_size: usize) -> Self {
+        Self { comm, rank, world_size, sequence: 0 }
+    }
+
+    /// Sends this rank's header and returns at once.
+    pub(crate) fn post(&mut self, watch: &Watch, header: Header) -> Result<PendingHeaders> {
+        self.sequence += 1;
+        let input = Tensor::from_slice(&header.encode(self.sequence));
+        let length = (WORDS * self.world_size) as i64;
+        let output = Tensor::f_zeros([length], (Kind::Int64, tch::Device::Cpu))
+            .during("announcing an operation")?;
+        let work = self
+            .comm
+            .all_gather(&output, &input)
+            .map_err(|error| watch.explain("announcing an operation", &error))?;
+        Ok(PendingHeaders { own: header, sequence: self.sequence, output, work, _input: input })
+    }
+
+    /// Sends this rank's header and waits for everyone's, which all announce the same operation.
+    pub(crate) fn exchange(&mut self, watch: &Watch, header: Header) -> Result<Vec<Header>> {
+        let pending = self.post(watch, header)?;
+        pending.wait(watch)?;
+        pending.agree(self.rank)
+    }
+
+    /// Gathers a few words from every rank; all give the same number.
+    pub(crate) fn gather_words(&self, watch: &Watch, words: &[i64]) -> Result<Vec<Vec<i64>>> {
+        let operation = "comparing the ranks";
+        let input = Tensor::from_slice(words);
+        let length = (words.len() * self.world_size) as i64;
+        let output = Tensor::f_zeros([length], (Kind::Int64, tch::Device::Cpu)).during(operation)?;
+        if !words.is_empty() {
+            let work = self
+                .comm
+                .all_gather(&output, &input)
+                .map_err(|error| watch.explain(operation, &error))?;
+            watch.wait(work.as_ref(), operation)?;
+        }
+        let all = Vec::<i64>::try_from(output).during(operation)?;
+        Ok((0..self.world_size)
+            .map(|rank| all[rank * words.len()..(rank + 1) * words.len()].to_vec())
+            .collect())
+    }
+
+    /// Gathers bytes, of any length, from every rank.
+    pub(crate) fn gather_bytes(&self, watch: &Watch, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let lengths = self.gather_words(watch, &[bytes.len() as i64])?;
+        let lengths: Vec<usize> =
+            lengths.iter().map(|length| usize::try_from(length[0]).unwrap_or(0)).collect();
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        // Eight bytes a word keep this on the one path that gather_words tests.
+        let mut words = vec![0_i64; longest.div_ceil(8)];
+        for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
+            let mut eight = [0; 8];
+            eight[..chunk.len()].copy_from_slice(chunk);
+            *word = i64::from_le_bytes(eight);
+        }
+        let all = self.gather_words(watch, &words)?;
+        Ok(all
+            .iter()
+            .zip(lengths)
+            .map(|(words, length)| {
+                let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+                bytes.truncate(length);
+                bytes
+            })
+            .collect())
+    }
+
+    /// Copies the root's CPU tensor over everyone else's.
+    pub(crate) fn broadcast(&self, watch: &Watch, tensor: &Tensor, root: usize) -> Result<()> {
+        let operation = "spreading a small value";
+        let work = self
+            .comm
+            .broadcast(tensor, root)
+            .map_err(|error| watch.explain(operation, &error))?;
+        watch.wait(work.as_ref(), operation)
+    }
+}
+
+impl PendingHeaders {
+    /// Whether all headers are there, without waiting.
+    pub(crate) fn poll(&self, watch: &Watch) -> Result<bool> {
+        watch.poll(self.work.as_ref(), &self.own.operation.describe(self.own.backwards))
+    }
+
+    /// Waits for all headers.
+    pub(crate) fn wait(&self, watch: &Watch) -> Result<()> {
+        watch.wait(self.work.as_ref(), &self.own.operation.describe(self.own.backwards))
+    }
+
+    /// The headers of all ranks, which have arrived; an error unless all announce the same operation.
+    pub(crate) fn agree(self, rank: usize) -> Result<Vec<Header>> {
+        let words = Vec::<i64>::try_from(&self.output).during("reading the headers")?;
+        let headers: Option<Vec<(i64, Header)>> = words.chunks(WORDS).map(Header::decode).collect();
+        let Some(headers) = headers else {
+            return Err(Error::mismatch(
+                "a header holds what no version of this crate sends",
+                "start all ranks from one and the same binary",
+            ));
+        };
+        if let Some(strange) = headers.iter().position(|(sequence, _)| *sequence != self.sequence) {
+            return Err(Error::mismatch(
+                format!(
+                    "rank {rank} is at message {} and rank {strange} at {}",
+                    self.sequence, headers[strange].0
+                ),
+                "start all ranks from one and the same binary",
+            ));
+        }
+        let headers: Vec<Header> = headers.into_iter().map(|(_, header)| header).collect();
+        check_same_operation(&headers)?;
+        Ok(headers)
+    }
+}
+
+/// Refuses ranks that are about to do different things.
+fn check_same_operation(headers: &[Header]) -> Result<()> {
+    let same = |a: &Header, b: &Header| a.operation == b.operation && a.backwards == b.backwards;
+    if headers.iter().all(|header| same(header, &headers[0])) {
+        return Ok(());
+    }
+    let left = headers.iter().any(|header| header.operation == Operation::Leave);
+    let cure = if left {
+        "all ranks must take the same number of steps: let them vote on leaving a loop or skipping a batch, and \
+         give each the same number of batches"
+    } else {
+        "all ranks must reach the same collectives in the same order: take them out of branches that only some \
+         ranks enter"
+    };
+    Err(Error::mismatch(facts(headers), cure))
+}
+
+/// "rank 0 is in backward number 4, ranks 1 and 2 are leaving after 3 backwards"
+fn facts(headers: &[Header]) -> String {
+    let mut groups: Vec<(String, Vec<usize>)> = Vec::new();
+    for (rank, header) in headers.iter().enumerate() {
+        let text = header.operation.describe(header.backwards);
+        match groups.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, ranks)) => ranks.push(rank),
+            None => groups.push((text, vec![rank])),
+        }
+    }
+    let parts: Vec<String> =
+        groups.iter().map(|(text, ranks)| format!("{} {text}", name_ranks(ranks))).collect();
+    parts.join(", ")
+}
+
+/// "rank 3 is", "ranks 0, 1 and 2 are"
+fn name_ranks(ranks: &[usize]) -> String {
+    let names: Vec<String> = ranks.iter().map(usize::to_string).collect();
+    match names.split_last() {
+        Some((last, [])) => format!("rank {last} is"),
+        Some((last, rest)) => format!("ranks {} and {last} are", rest.join(", ")),
+        None => "no rank is".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(operation: Operation, backwards: i64) -> Header {
+        Header { operation, backwards, subject: u64::MAX, table: 7, extra: -1 }
+    }
+
+    #[test]
+    fn headers_survive_the_wire() {
+        for operation in OPERATIONS {
+            let header = header(operation, 12);
+            assert_eq!(Header::decode(&header.encode(5)), Some((5, header)));
+        }
+        assert_eq!(Header::decode(&[1, 99, 0, 0, 0, 0]), None);
+        assert_eq!(Header::decode(&[1]), None);
+    }
+
+    #[test]
+    fn the_same_operation_is_agreed_on() {
+        assert!(check_same_operation(&[header(Operation::Backward, 3); 4]).is_ok());
+    }
+
+    #[test]
+    fn ranks_that_differ_are_all_named() {
+        let headers =
+            [header(Operation::Leave, 3), header(Operation::Backward, 4), header(Operation::Leave, 3)];
+        let error = check_same_operation(&headers).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the ranks do different things: ranks 0 and 2 are leaving after 3 backwards, rank 1 is in backward \
+             number 4; all ranks must take the same number of steps: let them vote on leaving a loop or skipping a \
+             batch, and give each the same number of batches"
+        );
+    }
+}

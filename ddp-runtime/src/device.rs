@@ -1,0 +1,53 @@
+//! Which device this rank computes on.
+use tch::{Cuda, Device};
+
+use crate::world;
+
+/// The device of this rank: the GPU with its local rank's number where CUDA is there, else the CPU.
+///
+/// A launcher that shows each rank only one GPU makes that one number 0 for all.
+#[must_use]
+pub fn device() -> Device {
+    if !Cuda::is_available() {
+        return Device::Cpu;
+    }
+    let visible = usize::try_from(Cuda::device_count()).unwrap_or(0);
+    Device::Cuda(ordinal(world::local_rank(), visible))
+}
+
+/// The GPU of a local rank among those it sees.
+fn ordinal(local_rank: usize, visible: usize) -> usize {
+    if visible <= 1 { 0 } else { local_rank }
+}
+
+/// The device of this rank in place of one that the program names: any GPU becomes the rank's, the CPU stays.
+///
+/// With one rank every device stays what it is.
+#[must_use]
+pub fn rank_device(named: Device) -> Device {
+    match named {
+        Device::Cuda(_) if world::world_size() > 1 => match device() {
+            // The program asked for a GPU: without one, libtorch's own error says so.
+            Device::Cpu => named,
+            own => own,
+        },
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_sees_one_gpu_takes_it() {
+        assert_eq!((ordinal(3, 1), ordinal(3, 4), ordinal(0, 0)), (0, 3, 0));
+    }
+
+    #[test]
+    fn one_rank_keeps_its_devices() {
+        for device in [Device::Cpu, Device::Cuda(0), Device::Cuda(2), Device::Mps] {
+            assert_eq!(rank_device(device), device);
+        }
+    }
+}

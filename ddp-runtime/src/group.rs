@@ -1,0 +1,213 @@
+//! The process group of one scope: store, control plane, data plane, watcher, made from the launcher's environment.
+//!
+//! The store outlives a scope, since rank 0 may serve it for several of them; the connections do not: they close when the
+//! scope ends, so that the other ranks notice at once if it ended early.
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::IntoRawFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ddp_env::{Launch, StoreHost, Topology};
+use tch::Tensor;
+
+use crate::bridge::{StoreRole, TcpStore};
+use crate::comm::{Communicator, Gloo, ReduceOp, Work};
+use crate::control::{Control, Header, Operation};
+use crate::error::{Error, Result};
+use crate::options::{Backend, Options};
+use crate::watch::{Notice, Watch};
+
+/// What this process keeps of the job for its whole life.
+#[derive(Clone)]
+struct Stores {
+    /// For rendezvous, on the thread that trains.
+    main: Arc<TcpStore>,
+    /// The watcher's own connection: the other one may be blocked in a wait.
+    watch: Arc<TcpStore>,
+}
+
+/// All ranks of a scope, connected.
+pub(crate) struct Group {
+    topology: Topology,
+    control: Control,
+    data: Box<dyn Communicator>,
+    watch: Watch,
+    backwards: i64,
+}
+
+impl Group {
+    /// Connects all ranks. Blocks until every one of them is there, or the time-out is reached.
+    pub(crate) fn connect(launch: &Launch, generation: u64, options: &Options) -> Result<Self> {
+        let topology = launch.topology;
+        let stores = stores(launch, options)?;
+        let address = local_address(launch)?;
+        let name = format!("ddp/{}/{generation}", launch.restart_count);
+        let watch = Watch::start(Arc::clone(&stores.watch), &name, options.timeout)?;
+        let connect = |plane: &str| {
+            Gloo::connect(
+                &stores.main,
+                &format!("{name}/{plane}"),
+                topology.rank,
+                topology.world_size,
+                &address,
+                options.timeout,
+            )
+            .map_err(|error| match watch.notice() {
+                Some(notice) => Error::setup("connecting the ranks", notice.message),
+                None => Error::setup(
+                    "connecting the ranks",
+                    format!("{error} (are all {} ranks running?)", topology.world_size),
+                ),
+            })
+        };
+        let control = Control::new(connect("control")?, topology.rank, topology.world_size);
+        let data: Box<dyn Communicator> = match options.backend {
+            Backend::Auto | Backend::Gloo => Box::new(connect("data")?),
+        };
+        Ok(Self { topology, control, data, watch, backwards: 0 })
+    }
+
+    pub(crate) fn topology(&self) -> Topology {
+        self.topology
+    }
+
+    pub(crate) fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
+    pub(crate) fn data(&self) -> &dyn Communicator {
+        self.data.as_ref()
+    }
+
+    pub(crate) fn control(&mut self) -> (&mut Control, &Watch) {
+        (&mut self.control, &self.watch)
+    }
+
+    /// Backwards that have begun in this scope.
+    pub(crate) fn backwards(&self) -> i64 {
+        self.backwards
+    }
+
+    pub(crate) fn count_backward(&mut self) {
+        self.backwards += 1;
+    }
+
+    /// Announces an operation, and returns when all ranks have announced the same one.
+    pub(crate) fn announce(
+        &mut self,
+        operation: Operation,
+        subject: u64,
+        extra: i64,
+    ) -> Result<Vec<Header>> {
+        let header = Header { operation, backwards: self.backwards, subject, table: 0, extra };
+        self.control.exchange(&self.watch, header)
+    }
+
+    /// Waits for an operation of the data plane.
+    pub(crate) fn wait(&self, work: &dyn Work, operation: &str) -> Result<()> {
+        self.watch.wait(work, operation)
+    }
+
+    /// Combines a contiguous tensor over all ranks, in place. All ranks have announced it.
+    pub(crate) fn all_reduce(&self, tensor: &Tensor, op: ReduceOp, operation: &str) -> Result<()> {
+        let work = self
+            .data
+            .all_reduce(tensor, op)
+            .map_err(|error| self.watch.explain(operation, &error))?;
+        self.wait(work.as_ref(), operation)
+    }
+
+    /// Copies the root's contiguous tensor over everyone else's. All ranks have announced it.
+    pub(crate) fn broadcast(&self, tensor: &Tensor, root: usize, operation: &str) -> Result<()> {
+        let work = self
+            .data
+            .broadcast(tensor, root)
+            .map_err(|error| self.watch.explain(operation, &error))?;
+        self.wait(work.as_ref(), operation)
+    }
+
+    /// Fills `output` with the ranks' inputs, all contiguous. All ranks have announced it.
+    pub(crate) fn all_gather(&self, output: &Tensor, input: &Tensor, operation: &str) -> Result<()> {
+        let work = self
+            .data
+            .all_gather(output, input)
+            .map_err(|error| self.watch.explain(operation, &error))?;
+        self.wait(work.as_ref(), operation)
+    }
+
+    /// Tells the other ranks that this one has failed, and closes nothing: an operation may be under way.
+    pub(crate) fn report(&self, message: &str) {
+        let rank = Some(self.topology.rank);
+        self.watch.report(&Notice { rank, message: message.to_owned() });
+    }
+}
+
+fn stores(launch: &Launch, options: &Options) -> Result<Stores> {
+    static STORES: Mutex<Option<Stores>> = Mutex::new(None);
+    let mut slot = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(stores) = &*slot {
+        return Ok(stores.clone());
+    }
+    let (host, port) = store_address(launch);
+    let connect = |role| {
+        TcpStore::connect(&host, port, role, options.timeout).map(Arc::new).map_err(|error| {
+            Error::setup(format!("connecting to the store at {host}:{port}"), error)
+        })
+    };
+    let stores = Stores { main: connect(store_role(launch)?)?, watch: connect(StoreRole::Client)? };
+    *slot = Some(stores.clone());
+    Ok(stores)
+}
+
+fn one_host(launch: &Launch) -> bool {
+    launch.topology.local_world_size == launch.topology.world_size
+}
+
+fn store_address(launch: &Launch) -> (String, u16) {
+    let rendezvous = &launch.rendezvous;
+    let host = match rendezvous.store {
+        StoreHost::Rank0 { .. } if one_host(launch) => "127.0.0.1".to_owned(),
+        _ => rendezvous.master_addr.clone(),
+    };
+    (host, rendezvous.master_port)
+}
+
+fn store_role(launch: &Launch) -> Result<StoreRole> {
+    match launch.rendezvous.store {
+        StoreHost::Rank0 { listen_fd } if launch.topology.is_main() => match listen_fd {
+            Some(fd) => Ok(StoreRole::Server(Some(fd))),
+            // Left to itself the store listens on every interface.
+            None if one_host(launch) => loopback_socket(launch.rendezvous.master_port),
+            None => Ok(StoreRole::Server(None)),
+        },
+        _ => Ok(StoreRole::Client),
+    }
+}
+
+fn loopback_socket(port: u16) -> Result<StoreRole> {
+    let listener = TcpListener::bind(("127.0.0.1", port)).map_err(|error| {
+        Error::setup(
+            format!("opening port {port} for the store"),
+            format!("{error}; set MASTER_PORT to a free port"),
+        )
+    })?;
+    // The store takes the descriptor over.
+    Ok(StoreRole::Server(Some(listener.into_raw_fd())))
+}
+
+/// The address of this host that the other ranks connect to.
+fn local_address(launch: &Launch) -> Result<String> {
+    if one_host(launch) {
+        return Ok("127.0.0.1".to_owned());
+    }
+    // Connecting a datagram socket sends nothing; it makes the kernel choose the interface towards the main host.
+    let (host, port) = (launch.rendezvous.master_addr.as_str(), launch.rendezvous.master_port);
+    UdpSocket::bind(("0.0.0.0", 0))
+        .and_then(|socket| {
+            socket.connect((host, port))?;
+            socket.local_addr()
+        })
+        .map(|address| address.ip().to_string())
+        .map_err(|error| {
+            Error::setup(format!("finding this host's address towards {host}:{port}"), error)
+        })
+}

@@ -1,0 +1,244 @@
+//! What the expansion of `#[distributed]` calls: one function for each rewrite, nothing a program should name itself.
+//!
+//! Each is a thin cover over public API. Where the attribute cannot know a type, the function takes any type and acts on
+//! those it knows (`Any`), or the expansion lets method resolution choose (see [`probe`]).
+mod probe;
+
+use std::any::Any;
+use std::cell::Cell;
+use std::time::Duration;
+
+use tch::nn::VarStore;
+use tch::{Device, Kind, TchError, Tensor};
+
+use crate::data::{self, Order, ShardedIter2, epoch as clock};
+use crate::device as devices;
+use crate::error::Result;
+use crate::options;
+use crate::scope::{Scope, current_share, end_process};
+use crate::session;
+
+pub use crate::options::Batch;
+pub use crate::output::{bar, eprint, eprintln, print, println};
+pub use crate::random::manual_seed;
+pub use probe::{Data, DataOf, DataOther, SaveOther, SaveStore, TypeOf, type_of};
+
+/// The options written in the attribute.
+#[derive(Clone, Debug)]
+pub struct Options {
+    name: &'static str,
+    result: Result<options::Options>,
+}
+
+impl Options {
+    /// The defaults, for the function called `name`.
+    #[must_use]
+    pub fn new(name: &'static str) -> Self {
+        Self { name, result: Ok(options::Options::default()) }
+    }
+
+    fn set(mut self, change: impl FnOnce(&mut options::Options) -> Result<()>) -> Self {
+        self.result = self.result.and_then(|mut options| change(&mut options).map(|()| options));
+        self
+    }
+
+    /// `batch = ".."`
+    #[must_use]
+    pub fn batch(self, batch: Batch) -> Self {
+        self.set(|options| {
+            options.batch = batch;
+            Ok(())
+        })
+    }
+
+    /// `timeout = ..`
+    #[must_use]
+    pub fn timeout_secs(self, seconds: u64) -> Self {
+        self.set(|options| {
+            options.timeout = Duration::from_secs(seconds);
+            Ok(())
+        })
+    }
+
+    /// `seed = ..`
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Self {
+        self.set(|options| {
+            options.seed = seed;
+            Ok(())
+        })
+    }
+
+    /// `bucket_mb = ..`
+    #[must_use]
+    pub fn bucket_mb(self, mebibytes: f64) -> Self {
+        self.set(|options| {
+            options.bucket_bytes = options::mebibytes("bucket_mb", mebibytes)?;
+            Ok(())
+        })
+    }
+
+    /// `backend = ".."`
+    #[must_use]
+    pub fn backend(self, backend: &str) -> Self {
+        self.set(|options| {
+            options.backend = options::parse_backend("backend", backend)?;
+            Ok(())
+        })
+    }
+
+    /// `print = ".."`
+    #[must_use]
+    pub fn print(self, print: &str) -> Self {
+        self.set(|options| {
+            options.print = options::parse_print("print", print)?;
+            Ok(())
+        })
+    }
+}
+
+/// The guard of an annotated function. Dropped before it was left, it tells the other ranks that this one failed.
+pub struct Guard(Cell<Option<Scope>>);
+
+/// The head of an annotated function. Ends the process, with the reason, when the group cannot be set up.
+#[must_use]
+pub fn enter(options: Options) -> Guard {
+    let name = options.name;
+    match options.result.and_then(|options| Scope::with_options(name, options)) {
+        Ok(scope) => Guard(Cell::new(Some(scope))),
+        Err(error) => end_process(&error),
+    }
+}
+
+impl Guard {
+    /// The end of an annotated function, with what it returns.
+    pub fn leave<T>(&self, value: T) -> T {
+        if let Some(mut scope) = self.0.take() {
+            or_end(scope.close());
+        }
+        value
+    }
+
+    /// The end of an annotated function that returns a result. With an error the scope is not left but given up.
+    pub fn leave_result<T, E>(&self, value: std::result::Result<T, E>) -> std::result::Result<T, E> {
+        if value.is_ok() { self.leave(value) } else { value }
+    }
+}
+
+/// Carries out what an annotated function contains without naming it; a failure ends the process.
+fn or_end(result: Result<()>) {
+    if let Err(error) = result {
+        end_process(&error);
+    }
+}
+
+/// `Device::Cuda(..)` and its like: this rank's device in place of another GPU.
+#[must_use]
+pub fn device<D: 'static>(mut device: D) -> D {
+    if let Some(device) = (&mut device as &mut dyn Any).downcast_mut::<Device>() {
+        *device = devices::rank_device(*device);
+    }
+    device
+}
+
+/// `kind::FLOAT_CUDA` and its like.
+#[must_use]
+pub fn device_kind<K: 'static>(mut kind: K) -> K {
+    if let Some((_, device)) = (&mut kind as &mut dyn Any).downcast_mut::<(Kind, Device)>() {
+        *device = devices::rank_device(*device);
+    }
+    kind
+}
+
+/// `VarStore::new(..)`: the store is kept equal on all ranks.
+pub fn store<T: 'static>(store: T) -> T {
+    register(&store);
+    store
+}
+
+/// A store that the function was given.
+pub fn register<T: 'static>(store: &T) {
+    if let (Some(store), Some(session)) =
+        ((store as &dyn Any).downcast_ref::<VarStore>(), session::current())
+    {
+        session.register(store);
+    }
+}
+
+/// Before the first step: makes all registered stores equal.
+pub fn synchronize() {
+    if let Some(session) = session::current() {
+        or_end(session.synchronize());
+    }
+}
+
+/// The head of an outermost training loop.
+pub fn start<I>(items: I) -> I {
+    synchronize();
+    items
+}
+
+/// The number of the epoch that begins, where it is a number.
+pub fn epoch<T: 'static>(epoch: &T) {
+    let epoch = epoch as &dyn Any;
+    macro_rules! number {
+        ($($int:ty),*) => {
+            None$(.or_else(|| epoch.downcast_ref::<$int>().and_then(|&epoch| u64::try_from(epoch).ok())))*
+        };
+    }
+    if let Some(epoch) = number!(i32, i64, usize, u32, u64, i8, i16, isize, u8, u16, i128, u128) {
+        clock::tell(epoch);
+    }
+}
+
+/// `#[ddp(shard)]`: every world-size-th item.
+pub fn shard<I: IntoIterator>(items: I) -> data::Shard<I::IntoIter> {
+    synchronize();
+    data::shard(items, current_share())
+}
+
+/// `#[ddp(each)]`: the rank draws its own items.
+pub fn each<I>(items: I) -> I {
+    start(items)
+}
+
+/// `#[ddp(same)]`: every rank takes all items.
+pub fn same<I>(items: I) -> I {
+    start(items)
+}
+
+fn order(site: &'static str) -> Order {
+    let seed = session::current().map_or(0, |session| session.options().seed);
+    Order { seed, epoch: clock::epoch_at(site) }
+}
+
+/// `Iter2::new(..)`.
+#[must_use]
+pub fn iter2(site: &'static str, xs: &Tensor, ys: &Tensor, batch_size: i64) -> ShardedIter2 {
+    synchronize();
+    ShardedIter2::new(xs, ys, batch_size, current_share(), order(site))
+}
+
+/// `Iter2::f_new(..)`.
+///
+/// # Errors
+/// As tch's.
+pub fn f_iter2(
+    site: &'static str,
+    xs: &Tensor,
+    ys: &Tensor,
+    batch_size: i64,
+) -> std::result::Result<ShardedIter2, TchError> {
+    synchronize();
+    ShardedIter2::f_new(xs, ys, batch_size, current_share(), order(site))
+}
+
+/// Where in the program a shared iterator is made.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __ddp_site {
+    () => {
+        ::core::concat!(::core::file!(), ":", ::core::line!(), ":", ::core::column!())
+    };
+}
+pub use crate::__ddp_site as site;

@@ -1,0 +1,195 @@
+//! The options of a scope, and their overrides from the environment.
+use std::time::Duration;
+
+use ddp_env::names;
+
+use crate::error::{Error, Result};
+use crate::output::Print;
+
+/// Which transport carries tensors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Backend {
+    /// The best for the device and the hosts.
+    #[default]
+    Auto,
+    /// Gloo over TCP, for CPU tensors.
+    Gloo,
+}
+
+/// What a batch size means on several ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Batch {
+    /// Every rank takes batches of that size: a step sees world size times as many samples, as under PyTorch's DDP.
+    #[default]
+    PerRank,
+    /// The ranks share a batch of that size: a step sees what one process would.
+    Global,
+}
+
+/// How a scope works. [`Default`] is what `#[distributed]` without options means.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Options {
+    /// The transport. `DDP_BACKEND`: `auto`, `gloo`.
+    pub backend: Backend,
+    /// The meaning of a batch size. `DDP_BATCH`: `per_rank`, `global`.
+    pub batch: Batch,
+    /// The longest wait for another rank. `DDP_TIMEOUT`, in seconds.
+    pub timeout: Duration,
+    /// The seed of the order of shared data, and of what `manual_seed` leaves open. `DDP_SEED`.
+    pub seed: u64,
+    /// The size of a gradient bucket in bytes, the first one excepted. `DDP_BUCKET_MB`, in MiB.
+    pub bucket_bytes: usize,
+    /// Who prints. `DDP_PRINT`: `main`, `all`.
+    pub print: Print,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            backend: Backend::Auto,
+            batch: Batch::PerRank,
+            timeout: Duration::from_secs(300),
+            seed: 0,
+            bucket_bytes: 25 << 20,
+            print: Print::Main,
+        }
+    }
+}
+
+impl Options {
+    /// These options, with what the environment sets in place of what was written.
+    ///
+    /// # Errors
+    /// [`Error::Option`] names the variable, its value and what it may be.
+    pub fn with_environment(self) -> Result<Self> {
+        self.with_lookup(&|name| std::env::var(name).ok())
+    }
+
+    fn with_lookup(mut self, lookup: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
+        let get = |name| lookup(name).filter(|value| !value.is_empty());
+        if let Some(value) = get(names::DDP_BACKEND) {
+            self.backend = parse_backend(names::DDP_BACKEND, &value)?;
+        }
+        if let Some(value) = get(names::DDP_BATCH) {
+            self.batch = parse_batch(names::DDP_BATCH, &value)?;
+        }
+        if let Some(value) = get(names::DDP_TIMEOUT) {
+            self.timeout = parse_seconds(names::DDP_TIMEOUT, &value)?;
+        }
+        if let Some(value) = get(names::DDP_SEED) {
+            self.seed = value.parse().map_err(|_| wrong(names::DDP_SEED, &value, WHOLE_NUMBER))?;
+        }
+        if let Some(value) = get(names::DDP_BUCKET_MB) {
+            self.bucket_bytes = parse_mebibytes(names::DDP_BUCKET_MB, &value)?;
+        }
+        if let Some(value) = get(names::DDP_PRINT) {
+            self.print = parse_print(names::DDP_PRINT, &value)?;
+        }
+        Ok(self)
+    }
+}
+
+const SIZE: &str = "write a size in MiB above 0, at most 65536";
+const WHOLE_NUMBER: &str = "write a whole number, not negative";
+
+fn wrong(name: &'static str, value: &str, expected: &'static str) -> Error {
+    Error::Option { name, value: value.to_owned(), expected }
+}
+
+/// The transport called `value`.
+pub(crate) fn parse_backend(name: &'static str, value: &str) -> Result<Backend> {
+    match value {
+        "auto" => Ok(Backend::Auto),
+        "gloo" => Ok(Backend::Gloo),
+        _ => Err(wrong(name, value, "write `auto` or `gloo`, the transports of this version")),
+    }
+}
+
+/// The batch rule called `value`.
+pub(crate) fn parse_batch(name: &'static str, value: &str) -> Result<Batch> {
+    match value {
+        "per_rank" => Ok(Batch::PerRank),
+        "global" => Ok(Batch::Global),
+        _ => Err(wrong(name, value, "write `per_rank` or `global`")),
+    }
+}
+
+/// The print rule called `value`.
+pub(crate) fn parse_print(name: &'static str, value: &str) -> Result<Print> {
+    match value {
+        "main" => Ok(Print::Main),
+        "all" => Ok(Print::All),
+        _ => Err(wrong(name, value, "write `main` or `all`")),
+    }
+}
+
+fn parse_seconds(name: &'static str, value: &str) -> Result<Duration> {
+    let expected = "write a number of seconds above 0";
+    let seconds: f64 = value.parse().map_err(|_| wrong(name, value, expected))?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(limit) if !limit.is_zero() => Ok(limit),
+        _ => Err(wrong(name, value, expected)),
+    }
+}
+
+fn parse_mebibytes(name: &'static str, value: &str) -> Result<usize> {
+    let size: f64 = value.parse().map_err(|_| wrong(name, value, SIZE))?;
+    mebibytes(name, size)
+}
+
+/// A number of MiB in bytes.
+pub(crate) fn mebibytes(name: &'static str, size: f64) -> Result<usize> {
+    if size > 0.0 && size <= 65536.0 {
+        // Within range by the line above.
+        Ok(((size * f64::from(1 << 20)) as usize).max(1))
+    } else {
+        Err(wrong(name, &size.to_string(), SIZE))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(name: &str, value: &str) -> Result<Options> {
+        Options::default().with_lookup(&|asked| (asked == name).then(|| value.to_owned()))
+    }
+
+    #[test]
+    fn an_empty_environment_changes_nothing() {
+        assert_eq!(Options::default().with_lookup(&|_| None).unwrap(), Options::default());
+        assert_eq!(with("DDP_BACKEND", "").unwrap(), Options::default());
+    }
+
+    #[test]
+    fn each_variable_has_its_effect() {
+        assert_eq!(with("DDP_BACKEND", "gloo").unwrap().backend, Backend::Gloo);
+        assert_eq!(with("DDP_BATCH", "global").unwrap().batch, Batch::Global);
+        assert_eq!(with("DDP_TIMEOUT", "1.5").unwrap().timeout, Duration::from_millis(1500));
+        assert_eq!(with("DDP_SEED", "7").unwrap().seed, 7);
+        assert_eq!(with("DDP_BUCKET_MB", "0.5").unwrap().bucket_bytes, 1 << 19);
+        assert_eq!(with("DDP_PRINT", "all").unwrap().print, Print::All);
+    }
+
+    #[test]
+    fn a_wrong_value_is_named_with_the_cure() {
+        let error = with("DDP_BACKEND", "mpi").unwrap_err().to_string();
+        assert_eq!(error, "DDP_BACKEND is `mpi`; write `auto` or `gloo`, the transports of this version");
+        for (name, value) in [
+            ("DDP_BATCH", "x"),
+            ("DDP_TIMEOUT", "0"),
+            ("DDP_TIMEOUT", "-1"),
+            ("DDP_TIMEOUT", "nan"),
+            ("DDP_SEED", "-1"),
+            ("DDP_BUCKET_MB", "0"),
+            ("DDP_BUCKET_MB", "inf"),
+            ("DDP_PRINT", "some"),
+        ] {
+            let error = with(name, value).unwrap_err().to_string();
+            assert!(error.starts_with(name) && error.contains("write"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The scope: while it lasts, every backward of this process is synchronised with those of the other ranks.
+//!
+//! A scope begins with [`init`] (or at the head of a `#[distributed]` function) and ends with [`Scope::finish`]. A scope inside
+//! a scope joins it. With one rank a scope does nothing at all: no socket, no thread, no engine.
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ddp_env::failure::FailureKind;
+use ddp_env::{LauncherKind, Topology};
+use tch::nn::VarStore;
+use tch::{Cuda, Device, Tensor};
+
+use crate::bridge::{self, BackwardObserver, Route};
+use crate::comm::ReduceOp;
+use crate::control::Operation;
+use crate::data::{Share, epoch};
+use crate::device;
+use crate::error::{Error, Result};
+use crate::options::{Batch, Options};
+use crate::output::{self, Marks, Print};
+use crate::random;
+use crate::report;
+use crate::session::{self, Session};
+use crate::world;
+
+pub(crate) use crate::world::is_main;
+
+/// A stretch of the program in which gradients are averaged over all ranks.
+///
+/// Dropping a scope that was not finished tells the other ranks that this one has failed: a scope ends well only through
+/// [`finish`](Self::finish).
+#[must_use = "gradients are synchronised only while the scope lives"]
+pub struct Scope {
+    state: State,
+}
+
+enum State {
+    /// One rank: nothing to do.
+    Single,
+    /// Inside another scope.
+    Joined(Arc<Session>),
+    /// The outermost one. The route is taken away before the session ends.
+    Outermost(Arc<Session>, Option<Route>),
+    /// Over.
+    Finished,
+}
+
+/// Sets up the process group that the launcher's environment describes, with default options.
+///
+/// Without a launcher the scope has one rank and does nothing.
+///
+/// # Errors
+/// [`Error::Environment`], [`Error::Option`] or [`Error::Setup`], each with the variable or step and the cure.
+pub fn init() -> Result<Scope> {
+    Scope::with_options("main", Options::default())
+}
+
+impl Scope {
+    /// As [`init`], with options. `name` is what messages call the scope: the training function's name.
+    ///
+    /// # Errors
+    /// As [`init`].
+    pub fn with_options(name: &str, options: Options) -> Result<Self> {
+        let options = options.with_environment()?;
+        let Some(launch) = world::launch()?.filter(|launch| launch.topology.world_size > 1) else {
+            return Ok(Self { state: State::Single });
+        };
+        if let Some(session) = session::current() {
+            return Ok(Self { state: State::Joined(session) });
+        }
+        check_supported(&options)?;
+        prepare_process();
+        let generation = next_generation();
+        let session = Session::start(launch, name, generation, options).inspect_err(|error| {
+            let rank = launch.topology.rank;
+            let kind = report::kind(error);
+            report::write(&report::record(rank, kind, name.to_owned(), error.to_string(), None));
+        })?;
+        let observer: Arc<dyn BackwardObserver> = Arc::clone(&session) as _;
+        let route = Route::new(observer)
+            .map_err(|error| Error::setup("installing the autograd engine", error))?;
+        let marks = match launch.launcher {
+            LauncherKind::CargoDdp => Marks::Launcher,
+            _ => Marks::Ours,
+        };
+        output::configure(session.options().print, launch.topology.rank, marks);
+        Ok(Self { state: State::Outermost(session, Some(route)) })
+    }
+
+    fn session(&self) -> Option<&Arc<Session>> {
+        match &self.state {
+            State::Joined(session) | State::Outermost(session, _) => Some(session),
+            State::Single | State::Finished => None,
+        }
+    }
+
+    fn topology(&self) -> Topology {
+        self.session().map_or_else(Topology::single, |session| session.topology())
+    }
+
+    /// This process's position among all, from 0.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.topology().rank
+    }
+
+    /// The number of processes.
+    #[must_use]
+    pub fn world_size(&self) -> usize {
+        self.topology().world_size
+    }
+
+    /// Whether this is rank 0, which prints and saves.
+    #[must_use]
+    pub fn is_main(&self) -> bool {
+        self.topology().is_main()
+    }
+
+    /// The device of this rank.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        device::device()
+    }
+
+    /// This rank's part of shared data.
+    #[must_use]
+    pub fn share(&self) -> Share {
+        current_share()
+    }
+
+    /// Registers a store: what is in it now is made equal at once (rank 0's values count), what is added later before its
+    /// first step.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] names the first variable that differs in name, shape or dtype, and the rank.
+    pub fn register(&self, store: &VarStore) -> Result<()> {
+        let Some(session) = self.session() else { return Ok(()) };
+        session.register(store);
+        session.synchronize()
+    }
+
+    /// Runs `body` without averaging: its backwards add to each rank's own gradients, which the next backward outside averages
+    /// together with its own. All ranks must do the same.
+    pub fn no_sync<T>(&self, body: impl FnOnce() -> T) -> T {
+        match self.session() {
+            Some(session) => session.muted(body),
+            None => body(),
+        }
+    }
+
+    /// Waits until all ranks are here.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] when another rank is elsewhere, [`Error::Peer`] when one has failed.
+    pub fn barrier(&self) -> Result<()> {
+        let Some(session) = self.session() else { return Ok(()) };
+        session.collective(Operation::Barrier, 0, |_| Ok(()))
+    }
+
+    /// Combines the ranks' tensors of one shape, in place; every rank has the result.
+    ///
+    /// # Errors
+    /// As [`barrier`](Self::barrier); also when the shapes or dtypes differ.
+    pub fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<()> {
+        let Some(session) = self.session() else { return Ok(()) };
+        crate::collective::all_reduce(session, tensor, op)
+    }
+
+    /// Copies the root's tensor over everyone else's, in place.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce); also when there is no such rank.
+    pub fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<()> {
+        let Some(session) = self.session() else { return Ok(()) };
+        crate::collective::broadcast(session, tensor, root)
+    }
+
+    /// The ranks' tensors of one shape, in the order of the ranks.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce).
+    pub fn all_gather(&self, tensor: &Tensor) -> Result<Vec<Tensor>> {
+        match self.session() {
+            Some(session) => crate::collective::all_gather(session, tensor),
+            None => Ok(vec![tensor.copy()]),
+        }
+    }
+
+    /// Ends the scope: waits until all ranks end it, and closes the connections.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] when another rank goes on training, [`Error::Peer`] when one has failed, and the first error of
+    /// this scope if there was one.
+    pub fn finish(mut self) -> Result<()> {
+        self.close()
+    }
+
+    pub(crate) fn close(&mut self) -> Result<()> {
+        let State::Outermost(session, _) = &self.state else {
+            self.state = State::Finished;
+            return Ok(());
+        };
+        if let Some(error) = session.first_error() {
+            return Err(error);
+        }
+        session.collective(Operation::Leave, 0, |_| Ok(()))?;
+        session.detach();
+        leave_process();
+        // The route first, then the session with the connections; all ranks have said goodbye.
+        self.state = State::Finished;
+        Ok(())
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        let State::Outermost(session, route) =
+            std::mem::replace(&mut self.state, State::Finished)
+        else {
+            return;
+        };
+        abandon(&session);
+        drop(route);
+        session.detach();
+        leave_process();
+        // An operation may be under way that waits for other ranks, and closing the connections would wait for it. They close
+        // with the process.
+        std::mem::forget(session);
+    }
+}
+
+/// A scope ends early: tells everyone why.
+fn abandon(session: &Session) {
+    if session.first_error().is_some() {
+        // They have been told.
+        return;
+    }
+    let panic = std::thread::panicking().then(report::last_panic).flatten();
+    let (kind, message, place) = match panic {
+        Some(panic) => (FailureKind::Panic, format!("panicked: {}", panic.message), panic.place),
+        None => (
+            FailureKind::Error,
+            format!("`{}` ended early with an error, which its own output shows", session.name()),
+            None,
+        ),
+    };
+    session.tell_others(&message);
+    report::write(&session.record(kind, message, place));
+}
+
+fn check_supported(options: &Options) -> Result<()> {
+    if options.batch == Batch::Global {
+        return Err(Error::unsupported(
+            "batch = \"global\" on more than one rank is not available yet",
+            "use batch = \"per_rank\" with the batch size divided by the number of ranks",
+        ));
+    }
+    if device::device() != Device::Cpu {
+        // Gloo cannot carry GPU tensors without a copy through the host for each bucket, which nobody should get unasked.
+        return Err(Error::unsupported(
+            "training on several GPUs is not available yet",
+            "hide the GPUs (CUDA_VISIBLE_DEVICES=\"\") to train on the CPUs",
+        ));
+    }
+    Ok(())
+}
+
+/// What a process does once before its first group.
+fn prepare_process() {
+    report::remember_panics();
+    // Without this c10d's warnings appear with C++ backtraces whatever TORCH_CPP_LOG_LEVEL says; a failure here only means
+    // that they do.
+    let _ = bridge::init_logging();
+    // Asked for before any tensor is made: libtorch answers from then on.
+    let _ = Cuda::is_available();
+    random::become_shared();
+}
+
+fn leave_process() {
+    random::become_shared();
+    epoch::replace_told(None);
+    output::configure(Print::Main, world::rank(), Marks::Ours);
+}
+
+/// All ranks pass through the same scopes in the same order, so this number names the group.
+fn next_generation() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// This rank's part of shared data, in the scope that this process is in.
+pub(crate) fn current_share() -> Share {
+    session::current().map_or(Share::ALONE, |session| {
+        let topology = session.topology();
+        // A topology's rank is below its world size.
+        Share::new(topology.rank, topology.world_size).unwrap_or(Share::ALONE)
+    })
+}
+
+/// Ends this process with an error that every rank reports by itself.
+pub(crate) fn end_process(error: &Error) -> ! {
+    std::eprintln!("error: rank {}: {error}", world::rank());
+    std::process::exit(i32::from(report::exit_code(error)))
+}

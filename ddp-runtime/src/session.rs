@@ -1,0 +1,253 @@
+//! What all of a scope's parts share while it lasts: the group, the reducer, and the first error.
+//!
+//! One lock guards group and reducer. It is taken by the thread that trains, and during a backward by the engine's threads,
+//! one hook at a time; nobody else waits for it.
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+
+use ddp_env::failure::{FailureKind, FailureRecord};
+use ddp_env::{Launch, Topology};
+use tch::Tensor;
+use tch::nn::VarStore;
+
+use crate::bridge::BackwardObserver;
+use crate::control::Operation;
+use crate::error::{Error, Result};
+use crate::group::Group;
+use crate::options::Options;
+use crate::random;
+use crate::report;
+use crate::sync::Reducer;
+
+/// The parts that work together.
+struct Inner {
+    group: Group,
+    reducer: Reducer,
+}
+
+/// A scope of more than one rank.
+pub(crate) struct Session {
+    topology: Topology,
+    options: Options,
+    thread: ThreadId,
+    name: String,
+    inner: Mutex<Inner>,
+    first_error: Mutex<Option<Error>>,
+    weights_equal: AtomicBool,
+}
+
+static CURRENT: Mutex<Option<Arc<Session>>> = Mutex::new(None);
+
+fn current_slot() -> MutexGuard<'static, Option<Arc<Session>>> {
+    CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The session of the scope that this process is in, if it has more than one rank.
+pub(crate) fn current() -> Option<Arc<Session>> {
+    current_slot().clone()
+}
+
+impl Session {
+    /// Connects all ranks and becomes the current session.
+    pub(crate) fn start(
+        launch: &Launch,
+        name: &str,
+        generation: u64,
+        options: Options,
+    ) -> Result<Arc<Self>> {
+        let group = Group::connect(launch, generation, &options)?;
+        let session = Arc::new(Self {
+            topology: launch.topology,
+            thread: std::thread::current().id(),
+            name: name.to_owned(),
+            inner: Mutex::new(Inner { group, reducer: Reducer::new(options.bucket_bytes) }),
+            options,
+            first_error: Mutex::new(None),
+            weights_equal: AtomicBool::new(false),
+        });
+        *current_slot() = Some(Arc::clone(&session));
+        Ok(session)
+    }
+
+    /// No longer the current session.
+    pub(crate) fn detach(&self) {
+        *current_slot() = None;
+    }
+
+    pub(crate) fn topology(&self) -> Topology {
+        self.topology
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The error that made the group unusable.
+    pub(crate) fn first_error(&self) -> Option<Error> {
+        self.first_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Adds a store to those that are kept equal.
+    pub(crate) fn register(&self, store: &VarStore) {
+        self.lock().reducer.stores().register(store);
+    }
+
+    /// Makes all registered stores equal, as far as they are not. After the first time each rank draws its own random
+    /// numbers.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        self.run(|inner| inner.reducer.synchronize_stores(&mut inner.group))?;
+        self.weights_are_equal();
+        Ok(())
+    }
+
+    /// Runs `body` with gradient synchronisation off.
+    pub(crate) fn muted<T>(&self, body: impl FnOnce() -> T) -> T {
+        struct Restore<'a>(&'a Session, bool);
+        impl Drop for Restore<'_> {
+            fn drop(&mut self) {
+                self.0.lock().reducer.mute(self.1);
+            }
+        }
+        let before = self.lock().reducer.mute(true);
+        let _restore = Restore(self, before);
+        body()
+    }
+
+    /// Announces `operation` and, once all ranks have, runs `body` with the group.
+    pub(crate) fn collective<T>(
+        &self,
+        operation: Operation,
+        subject: u64,
+        body: impl FnOnce(&mut Group) -> Result<T>,
+    ) -> Result<T> {
+        self.run(|inner| {
+            let headers = inner.group.announce(operation, subject, 0)?;
+            if let Some(rank) = headers.iter().position(|header| header.subject != subject) {
+                return Err(Error::mismatch(
+                    format!(
+                        "ranks {} and {rank} called collectives of another kind, or with tensors of other shapes",
+                        self.topology.rank
+                    ),
+                    "call the same collectives in the same order, with tensors of one shape and dtype",
+                ));
+            }
+            body(&mut inner.group)
+        })
+    }
+
+    /// Runs `body`, and keeps its error as the one that made the group unusable.
+    fn run<T>(&self, body: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
+        if let Some(first) = self.first_error() {
+            return Err(Error::Poisoned { first: first.to_string() });
+        }
+        if std::thread::current().id() != self.thread {
+            return Err(Error::unsupported(
+                "a collective was called on a thread of its own",
+                "call it on the thread that entered the scope",
+            ));
+        }
+        let result = body(&mut self.lock());
+        result.inspect_err(|error| self.fail(error))
+    }
+
+    /// Keeps the first error, tells the other ranks and the launcher.
+    pub(crate) fn fail(&self, error: &Error) {
+        {
+            let mut first = self.first_error.lock().unwrap_or_else(PoisonError::into_inner);
+            if first.is_some() {
+                return;
+            }
+            *first = Some(error.clone());
+        }
+        if !error.is_peer() {
+            self.tell_others(&error.to_string());
+        }
+        report::write(&self.record(report::kind(error), error.to_string(), None));
+    }
+
+    /// Tells the other ranks that this one ends with `message`.
+    pub(crate) fn tell_others(&self, message: &str) {
+        self.lock().group.report(message);
+    }
+
+    /// What the launcher is told about a failure of this rank.
+    pub(crate) fn record(
+        &self,
+        kind: FailureKind,
+        message: String,
+        place: Option<String>,
+    ) -> FailureRecord {
+        report::record(self.topology.rank, kind, self.name.clone(), message, place)
+    }
+
+    fn weights_are_equal(&self) {
+        if !self.weights_equal.swap(true, Ordering::Relaxed) {
+            random::become_own(self.topology.rank);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The result of a callback, as the engine takes it.
+    fn in_backward<T>(&self, result: Result<T>) -> std::result::Result<T, String> {
+        result.map_err(|error| {
+            self.fail(&error);
+            error.to_string()
+        })
+    }
+}
+
+impl BackwardObserver for Session {
+    fn begin(
+        &self,
+        leaves: &[(usize, &Tensor)],
+        create_graph: bool,
+    ) -> std::result::Result<f64, String> {
+        if let Some(first) = self.first_error() {
+            return Err(Error::Poisoned { first: first.to_string() }.to_string());
+        }
+        let refuse = |what: &str, cure: &str| self.in_backward(Err(Error::unsupported(what, cure)));
+        if std::thread::current().id() != self.thread {
+            return refuse(
+                "this backward runs on a thread of its own",
+                "step on the thread that entered the scope",
+            );
+        }
+        if create_graph {
+            return refuse(
+                "a backward that stores gradients with a graph of their own cannot be averaged",
+                "take second derivatives through `Tensor::run_backward`, which stores none",
+            );
+        }
+        let result = {
+            let inner = &mut *self.lock();
+            inner.reducer.begin(&mut inner.group, leaves)
+        };
+        self.in_backward(result)
+    }
+
+    fn ready(&self, id: u32) -> std::result::Result<(), String> {
+        let result = {
+            let inner = &mut *self.lock();
+            inner.reducer.ready(&mut inner.group, id)
+        };
+        self.in_backward(result)
+    }
+
+    fn end(&self, failed: bool) -> std::result::Result<(), String> {
+        let result = {
+            let inner = &mut *self.lock();
+            inner.reducer.end(&mut inner.group, failed)
+        };
+        self.in_backward(result)?;
+        self.weights_are_equal();
+        Ok(())
+    }
+}

@@ -1,0 +1,207 @@
+//! The buckets in memory: flat tensors, and the views into them that are the parameters' gradients.
+//!
+//! # Note [Gradients that escape]
+//!
+//! After a backward, `v.grad()` is a view of a bucket. On one device, a program that keeps it over the next backward keeps
+//! its values, since autograd makes a new gradient once the old one was taken away (`zero_grad`). Here the next backward would
+//! write over them. So before a bucket is written to, the reference counts tell whether anybody else holds its memory; then
+//! it gets new memory, and what was kept stays as it was.
+use tch::Tensor;
+
+use crate::bridge::{storage_uses, view_like, view_use};
+use crate::error::{During, Result};
+use crate::sync::bucket::{self, FIRST_BUCKET_BYTES, Item, Run, Shape};
+use crate::sync::leaf::{LeafTable, Place};
+
+/// One bucket.
+struct Bucket {
+    shape: Shape,
+    flat: Tensor,
+}
+
+/// All buckets. A bucket keeps its number; one that was laid out anew leaves an empty slot.
+pub(crate) struct Layout {
+    buckets: Vec<Option<Bucket>>,
+    limit: usize,
+}
+
+impl Layout {
+    /// No bucket yet; they close at `limit` bytes.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { buckets: Vec::new(), limit }
+    }
+
+    /// Gives these leaves places in new buckets, in the order given.
+    pub(crate) fn place(&mut self, table: &mut LeafTable, order: &[u32]) -> Result<()> {
+        let items: Vec<Item> = order.iter().map(|&id| table.item(id)).collect();
+        for shape in bucket::assign(&items, FIRST_BUCKET_BYTES.min(self.limit), self.limit) {
+            let number = self.buckets.len();
+            let flat = new_flat(&shape)?;
+            point_views(table, &shape, &flat, number)?;
+            self.buckets.push(Some(Bucket { shape, flat }));
+        }
+        Ok(())
+    }
+
+    /// Lays these leaves out again, in another order. They are all that their buckets hold.
+    pub(crate) fn replace(&mut self, table: &mut LeafTable, order: &[u32]) -> Result<()> {
+        for &id in order {
+            if let Some(place) = table.get_mut(id).place.take() {
+                self.buckets[place.bucket] = None;
+            }
+        }
+        self.place(table, order)
+    }
+
+    /// The stretches to reduce when `active` leaves get a gradient.
+    pub(crate) fn runs(&self, active: impl Fn(u32) -> bool) -> Vec<Run> {
+        let shapes = self
+            .buckets
+            .iter()
+            .enumerate()
+            .filter_map(|(number, bucket)| bucket.as_ref().map(|bucket| (number, &bucket.shape)));
+        bucket::runs(shapes, active)
+    }
+
+    /// The memory of a run.
+    pub(crate) fn slice(&self, run: &Run) -> Result<Tensor> {
+        let flat = self.flat(run.bucket);
+        flat.f_narrow(0, run.start as i64, (run.end - run.start) as i64).during("cutting a bucket")
+    }
+
+    /// Gives a bucket new memory if anybody outside holds the old one. See Note [Gradients that escape].
+    pub(crate) fn refresh(&mut self, table: &mut LeafTable, number: usize) -> Result<()> {
+        let Some(bucket) = &mut self.buckets[number] else { return Ok(()) };
+        if escaped(table, bucket).during("looking at a bucket")? {
+            bucket.flat = new_flat(&bucket.shape)?;
+            point_views(table, &bucket.shape, &bucket.flat, number)?;
+        }
+        Ok(())
+    }
+
+    fn flat(&self, number: usize) -> &Tensor {
+        // A run is made from a bucket that is there, and plans are dropped when buckets are laid out anew.
+        &self.buckets[number].as_ref().expect("a run's bucket exists").flat
+    }
+}
+
+fn new_flat(shape: &Shape) -> Result<Tensor> {
+    Tensor::f_zeros([shape.elements as i64], (shape.kind, shape.device)).during("allocating a bucket")
+}
+
+fn point_views(table: &mut LeafTable, shape: &Shape, flat: &Tensor, bucket: usize) -> Result<()> {
+    for member in &shape.members {
+        let leaf = table.get_mut(member.leaf);
+        let view = view_like(flat, member.offset as i64, &leaf.tensor).during("laying out a bucket")?;
+        leaf.place = Some(Place { bucket, view });
+    }
+    Ok(())
+}
+
+fn escaped(
+    table: &LeafTable,
+    bucket: &Bucket,
+) -> std::result::Result<bool, crate::bridge::BridgeError> {
+    let mut all_in_place = true;
+    for member in &bucket.shape.members {
+        let leaf = table.get(member.leaf);
+        let Some(place) = &leaf.place else { continue };
+        let used = view_use(&leaf.tensor, &place.view)?;
+        // A gradient that is accumulated in place changes under its holder on one device too.
+        if used.held && !used.is_gradient {
+            return Ok(true);
+        }
+        all_in_place &= used.is_gradient;
+    }
+    let own = 1 + bucket.shape.members.len() as i64;
+    Ok(!all_in_place && storage_uses(&bucket.flat)? > own)
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::{Device, Kind};
+
+    use super::*;
+    use crate::bridge::{GradState, grad_into_view, identity, set_grad};
+
+    fn parameters(table: &mut LeafTable, sizes: &[i64]) -> Vec<Tensor> {
+        sizes
+            .iter()
+            .map(|&size| {
+                let tensor = Tensor::ones([size], (Kind::Float, Device::Cpu)).set_requires_grad(true);
+                table.add(identity(&tensor).unwrap(), &tensor, Some(format!("p{size}")));
+                tensor
+            })
+            .collect()
+    }
+
+    fn backward(table: &LeafTable, id: u32, parameter: &Tensor) {
+        (parameter * 3.0).sum(Kind::Float).backward();
+        let view = &table.get(id).place.as_ref().unwrap().view;
+        grad_into_view(parameter, view, 1.0).unwrap();
+    }
+
+    #[test]
+    fn a_gradient_that_is_kept_keeps_its_values() {
+        let mut table = LeafTable::default();
+        let parameters = parameters(&mut table, &[4, 6]);
+        let mut layout = Layout::new(1 << 20);
+        layout.place(&mut table, &[1, 0]).unwrap();
+        backward(&table, 0, &parameters[0]);
+        let kept = parameters[0].grad();
+        set_grad(&parameters[0], None).unwrap();
+        layout.refresh(&mut table, 0).unwrap();
+        (&parameters[0] * 5.0).sum(Kind::Float).backward();
+        let view = &table.get(0).place.as_ref().unwrap().view;
+        assert_eq!(grad_into_view(&parameters[0], view, 1.0).unwrap(), GradState::Moved);
+        assert_eq!(Vec::<f32>::try_from(&kept).unwrap(), [3.0; 4]);
+        assert_eq!(Vec::<f32>::try_from(parameters[0].grad()).unwrap(), [5.0; 4]);
+    }
+
+    #[test]
+    fn a_slice_of_a_gradient_counts_as_kept_too() {
+        let mut table = LeafTable::default();
+        let parameters = parameters(&mut table, &[4]);
+        let mut layout = Layout::new(1 << 20);
+        layout.place(&mut table, &[0]).unwrap();
+        backward(&table, 0, &parameters[0]);
+        let kept = parameters[0].grad().narrow(0, 1, 2);
+        set_grad(&parameters[0], None).unwrap();
+        let before = layout.flat(0).data_ptr();
+        layout.refresh(&mut table, 0).unwrap();
+        assert_ne!(layout.flat(0).data_ptr(), before);
+        drop(kept);
+        let before = layout.flat(0).data_ptr();
+        layout.refresh(&mut table, 0).unwrap();
+        assert_eq!(layout.flat(0).data_ptr(), before);
+    }
+
+    #[test]
+    fn an_accumulated_gradient_stays_in_place_and_zero_grad_works_on_it() {
+        let mut table = LeafTable::default();
+        let mut parameters = parameters(&mut table, &[4]);
+        let mut layout = Layout::new(1 << 20);
+        layout.place(&mut table, &[0]).unwrap();
+        backward(&table, 0, &parameters[0]);
+        let before = layout.flat(0).data_ptr();
+        layout.refresh(&mut table, 0).unwrap();
+        assert_eq!(layout.flat(0).data_ptr(), before);
+        backward(&table, 0, &parameters[0]);
+        assert_eq!(Vec::<f32>::try_from(layout.flat(0)).unwrap(), [6.0; 4]);
+        parameters[0].zero_grad();
+        assert_eq!(Vec::<f32>::try_from(layout.flat(0)).unwrap(), [0.0; 4]);
+    }
+
+    #[test]
+    fn views_have_the_parameters_strides() {
+        let mut table = LeafTable::default();
+        let tensor = Tensor::ones([2, 3, 4, 5], (Kind::Float, Device::Cpu))
+            .permute([0, 3, 1, 2])
+            .set_requires_grad(true);
+        table.add(identity(&tensor).unwrap(), &tensor, None);
+        let mut layout = Layout::new(1 << 20);
+        layout.place(&mut table, &[0]).unwrap();
+        let view = &table.get(0).place.as_ref().unwrap().view;
+        assert_eq!((view.size(), view.stride()), (tensor.size(), tensor.stride()));
+    }
+}

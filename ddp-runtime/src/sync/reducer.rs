@@ -1,0 +1,512 @@
+//! One backward, from its header to its last all-reduce.
+//!
+//! # Note [The course of a backward]
+//!
+//! 1. `begin`: the engine has found the leaves that the backward will reach. This rank posts a header with a hash of them
+//!    and goes on; where something about them is not settled yet (a leaf that has no place in a bucket, or whose value
+//!    was never compared), it waits for the others' headers first.
+//! 2. `ready`: a gradient is complete. It is moved into its bucket, times 1 / world size. When the headers are there and all
+//!    gradients of a run are, the run's all-reduce is launched, always in the order of the buckets, which all ranks share.
+//! 3. Headers that differ: the ranks reached different leaves. They agree on the union; a leaf that this rank did not reach
+//!    contributes what its gradient holds already, or zero.
+//! 4. `end`: what is not launched yet is, and everything is waited for. After that every `.grad` is the mean over all ranks.
+//!
+//! The mean of what was averaged before is itself, so a gradient that accumulates over several backwards stays right.
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use tch::Tensor;
+
+use crate::bridge::{GradState, checksum, grad_into_view, set_grad};
+use crate::comm::{ReduceOp, Work};
+use crate::control::{Header, Operation, PendingHeaders};
+use crate::error::{During, Error, Result};
+use crate::group::Group;
+use crate::sync::bucket::Run;
+use crate::sync::layout::Layout;
+use crate::sync::leaf::{LeafTable, first_difference};
+use crate::sync::stores::{Fresh, StoreSet, spread};
+
+/// How many different sequences of leaves are remembered: a model has few kinds of backward.
+const WALKS: usize = 16;
+const REDUCING: &str = "averaging gradients";
+
+/// The leaves of one kind of backward on this rank.
+struct Walk {
+    /// What the engine saw.
+    identities: Vec<usize>,
+    /// Their numbers, ascending.
+    ids: Vec<u32>,
+    /// A hash of `ids`.
+    hash: u64,
+}
+
+/// What all ranks reduce for one set of leaves.
+struct Plan {
+    ids: Vec<u32>,
+    runs: Vec<Run>,
+    /// The run of each leaf.
+    run_of: HashMap<u32, usize>,
+}
+
+/// Where a leaf stands in the backward under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Progress {
+    /// This backward does not reach it on this rank.
+    #[default]
+    Outside,
+    /// Its gradient is still to come.
+    Expected,
+    /// Its gradient lies in the bucket.
+    Ready,
+}
+
+/// The backward under way.
+struct Pass {
+    walk: Arc<Walk>,
+    headers: Option<PendingHeaders>,
+    plan: Arc<Plan>,
+    /// By leaf.
+    progress: Vec<Progress>,
+    /// By run: gradients still to come.
+    missing: Vec<usize>,
+    launched: Vec<Box<dyn Work>>,
+    /// What each gradient is multiplied with on its way into the bucket.
+    scale: f64,
+    /// Leaves whose values differed between the ranks: rank 0's are spread when the backward is over.
+    unequal: Vec<u32>,
+    /// Leaves that got their places in this pass, and the order in which gradients came.
+    placed: Vec<u32>,
+    order: Vec<u32>,
+}
+
+/// The synchronisation of one scope.
+pub(crate) struct Reducer {
+    table: LeafTable,
+    stores: StoreSet,
+    layout: Layout,
+    walks: Vec<Arc<Walk>>,
+    plans: HashMap<u64, Arc<Plan>>,
+    pass: Option<Pass>,
+    muted: bool,
+}
+
+impl Reducer {
+    /// Nothing known yet; buckets close at `bucket_bytes`.
+    pub(crate) fn new(bucket_bytes: usize) -> Self {
+        Self {
+            table: LeafTable::default(),
+            stores: StoreSet::default(),
+            layout: Layout::new(bucket_bytes),
+            walks: Vec::new(),
+            plans: HashMap::new(),
+            pass: None,
+            muted: false,
+        }
+    }
+
+    /// The stores of the scope.
+    pub(crate) fn stores(&mut self) -> &mut StoreSet {
+        &mut self.stores
+    }
+
+    /// With `true`, backwards are left alone: gradients accumulate on each rank for itself.
+    pub(crate) fn mute(&mut self, muted: bool) -> bool {
+        std::mem::replace(&mut self.muted, muted)
+    }
+
+    /// Makes all variables equal that are new since the last call. Does nothing, without a message, if there are none.
+    pub(crate) fn synchronize_stores(&mut self, group: &mut Group) -> Result<()> {
+        self.stores.absorb(&mut self.table)?;
+        let fresh: Vec<Fresh> = self.stores.take_fresh();
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        let lines: Vec<&str> = fresh.iter().map(|fresh| fresh.description.as_str()).collect();
+        let text = lines.join("\n");
+        let headers = group.announce(Operation::Stores, hash_of(&text), 0)?;
+        if headers.iter().any(|header| header.subject != headers[0].subject) {
+            return Err(different_parameters(group, &text)?);
+        }
+        let tensors: Vec<&Tensor> = fresh.iter().map(|fresh| &fresh.tensor).collect();
+        spread(group, &tensors, "making variable stores equal")?;
+        for leaf in fresh.iter().filter_map(|fresh| fresh.leaf) {
+            self.table.get_mut(leaf).equal = true;
+        }
+        Ok(())
+    }
+
+    /// A backward is about to reach these leaves. Returns the factor for its roots.
+    pub(crate) fn begin(&mut self, group: &mut Group, leaves: &[(usize, &Tensor)]) -> Result<f64> {
+        group.count_backward();
+        if self.muted {
+            return Ok(1.0);
+        }
+        self.stores.absorb(&mut self.table)?;
+        let walk = self.walk(leaves)?;
+        let header = Header {
+            operation: Operation::Backward,
+            backwards: group.backwards(),
+            subject: walk.hash,
+            table: self.table.hash(),
+            extra: 0,
+        };
+        let (control, watch) = group.control();
+        let headers = control.post(watch, header)?;
+        let mut progress = vec![Progress::Outside; self.table.len()];
+        for &id in &walk.ids {
+            progress[id as usize] = Progress::Expected;
+        }
+        let settled = walk.ids.iter().all(|&id| {
+            let leaf = self.table.get(id);
+            leaf.place.is_some() && leaf.equal
+        });
+        self.pass = Some(Pass {
+            headers: Some(headers),
+            plan: Arc::new(Plan::empty()),
+            progress,
+            missing: Vec::new(),
+            launched: Vec::new(),
+            scale: 1.0 / group.topology().world_size as f64,
+            unequal: Vec::new(),
+            placed: Vec::new(),
+            order: Vec::new(),
+            walk: Arc::clone(&walk),
+        });
+        if settled {
+            let plan = self.plan_for(&walk.ids, walk.hash);
+            self.follow(plan)?;
+        } else {
+            self.wait_for_headers(group)?;
+        }
+        Ok(1.0)
+    }
+
+    /// The gradient of a leaf is complete.
+    pub(crate) fn ready(&mut self, group: &mut Group, id: u32) -> Result<()> {
+        let Some(pass) = &mut self.pass else { return Ok(()) };
+        let leaf = self.table.get(id);
+        let slot = pass.progress.get_mut(id as usize);
+        let (Some(slot @ Progress::Expected), Some(place)) = (slot, &leaf.place) else {
+            return Err(Error::unsupported(
+                format!("a backward inside a backward reached `{}` by surprise", leaf.name),
+                "run the two backwards one after the other",
+            ));
+        };
+        let state = grad_into_view(&leaf.tensor, &place.view, pass.scale).during(REDUCING)?;
+        if state == GradState::Undefined {
+            return Err(Error::unsupported(
+                format!("autograd reached `{}` but left it without a gradient", leaf.name),
+                "detach it where it takes no part in the loss",
+            ));
+        }
+        *slot = Progress::Ready;
+        if !pass.placed.is_empty() {
+            pass.order.push(id);
+        }
+        if let Some(&run) = pass.plan.run_of.get(&id) {
+            pass.missing[run] -= 1;
+        }
+        self.advance(group)
+    }
+
+    /// The backward is over. After this every gradient it produced is the mean over all ranks.
+    pub(crate) fn end(&mut self, group: &mut Group, failed: bool) -> Result<()> {
+        if self.pass.is_none() {
+            return Ok(());
+        }
+        if failed {
+            self.pass = None;
+            return Err(Error::torch("backward", "it failed; its error was returned by libtorch"));
+        }
+        self.wait_for_headers(group)?;
+        self.launch_ready(group)?;
+        let Some(pass) = self.pass.take() else { return Ok(()) };
+        if pass.launched.len() < pass.plan.runs.len() {
+            return Err(self.never_arrived(&pass));
+        }
+        for work in &pass.launched {
+            group.wait(work.as_ref(), REDUCING)?;
+        }
+        self.finish(group, &pass)
+    }
+
+    /// What is done once the gradients are averaged.
+    fn finish(&mut self, group: &mut Group, pass: &Pass) -> Result<()> {
+        for &id in &pass.plan.ids {
+            let leaf = self.table.get(id);
+            if let (Progress::Outside, Some(place)) = (pass.progress_of(id), &leaf.place) {
+                set_grad(&leaf.tensor, Some(&place.view)).during(REDUCING)?;
+            }
+        }
+        if !pass.unequal.is_empty() {
+            let tensors: Vec<&Tensor> =
+                pass.unequal.iter().map(|&id| &self.table.get(id).tensor).collect();
+            spread(group, &tensors, "making parameters equal")?;
+        }
+        if !pass.placed.is_empty() {
+            self.adopt_order(group, pass)?;
+        }
+        if self.stores.has_buffers() {
+            self.stores.spread_buffers(group)?;
+        }
+        Ok(())
+    }
+
+    /// The numbers of the leaves of a backward, remembered from the last time where it was the same.
+    fn walk(&mut self, leaves: &[(usize, &Tensor)]) -> Result<Arc<Walk>> {
+        let same = |walk: &&Arc<Walk>| {
+            walk.identities.len() == leaves.len()
+                && walk.identities.iter().zip(leaves).all(|(known, (now, _))| known == now)
+        };
+        if let Some(walk) = self.walks.iter().find(same) {
+            return Ok(Arc::clone(walk));
+        }
+        let mut ids = Vec::with_capacity(leaves.len());
+        for (identity, tensor) in leaves {
+            let id = match self.table.find(*identity) {
+                Some(id) => id,
+                None => self.table.add(*identity, tensor, None),
+            };
+            self.table.watch(id)?;
+            ids.push(id);
+        }
+        ids.sort_unstable();
+        let identities = leaves.iter().map(|(identity, _)| *identity).collect();
+        let walk = Arc::new(Walk { identities, hash: hash_of(&ids), ids });
+        if self.walks.len() == WALKS {
+            self.walks.remove(0);
+        }
+        self.walks.push(Arc::clone(&walk));
+        Ok(walk)
+    }
+
+    fn plan_for(&mut self, ids: &[u32], hash: u64) -> Arc<Plan> {
+        if let Some(plan) = self.plans.get(&hash).filter(|plan| plan.ids == ids) {
+            return Arc::clone(plan);
+        }
+        let runs = self.layout.runs(|id| ids.binary_search(&id).is_ok());
+        let plan = Arc::new(Plan::new(ids.to_vec(), runs));
+        self.plans.insert(hash, Arc::clone(&plan));
+        plan
+    }
+
+    /// Takes up a plan, with the gradients that are there already.
+    fn follow(&mut self, plan: Arc<Plan>) -> Result<()> {
+        let Some(pass) = &mut self.pass else { return Ok(()) };
+        let ready = |run: &&Run| run.leaves.iter().any(|&id| pass.progress_of(id) == Progress::Ready);
+        let in_use: HashSet<usize> = plan.runs.iter().filter(ready).map(|run| run.bucket).collect();
+        for run in plan.runs.iter().filter(|run| !in_use.contains(&run.bucket)) {
+            self.layout.refresh(&mut self.table, run.bucket)?;
+        }
+        pass.missing = plan
+            .runs
+            .iter()
+            .map(|run| {
+                let expected = |id: &&u32| pass.progress_of(**id) == Progress::Expected;
+                run.leaves.iter().filter(expected).count()
+            })
+            .collect();
+        pass.plan = plan;
+        Ok(())
+    }
+
+    fn wait_for_headers(&mut self, group: &mut Group) -> Result<()> {
+        let Some(headers) = self.pass.as_mut().and_then(|pass| pass.headers.take()) else {
+            return Ok(());
+        };
+        headers.wait(group.watch())?;
+        let headers = headers.agree(group.topology().rank)?;
+        self.agree(group, &headers)
+    }
+
+    /// Launches what is complete, if the ranks have agreed by now.
+    fn advance(&mut self, group: &mut Group) -> Result<()> {
+        let Some(pass) = &mut self.pass else { return Ok(()) };
+        if let Some(headers) = &pass.headers {
+            if !headers.poll(group.watch())? {
+                return Ok(());
+            }
+            self.wait_for_headers(group)?;
+        }
+        self.launch_ready(group)
+    }
+
+    fn launch_ready(&mut self, group: &Group) -> Result<()> {
+        let Some(pass) = &mut self.pass else { return Ok(()) };
+        while let Some(run) = pass.plan.runs.get(pass.launched.len()) {
+            if pass.missing[pass.launched.len()] > 0 {
+                break;
+            }
+            let slice = self.layout.slice(run)?;
+            let work = group
+                .data()
+                .all_reduce(&slice, ReduceOp::Sum)
+                .map_err(|error| group.watch().explain(REDUCING, &error))?;
+            pass.launched.push(work);
+        }
+        Ok(())
+    }
+
+    /// All headers are here: settles what this backward reduces.
+    fn agree(&mut self, group: &mut Group, headers: &[Header]) -> Result<()> {
+        if headers.iter().any(|header| header.table != headers[0].table) {
+            return Err(different_parameters(group, &self.table.describe())?);
+        }
+        let Some(walk) = self.pass.as_ref().map(|pass| Arc::clone(&pass.walk)) else { return Ok(()) };
+        let same = headers.iter().all(|header| header.subject == headers[0].subject);
+        let ids = if same { walk.ids.clone() } else { self.union(group, &walk.ids)? };
+        self.compare_values(group, &ids)?;
+        self.place_new(&ids)?;
+        let plan = self.plan_for(&ids, hash_of(&ids));
+        self.follow(plan)?;
+        self.contribute_for_absent(&ids)
+    }
+
+    /// The leaves that any rank reached.
+    fn union(&self, group: &mut Group, own: &[u32]) -> Result<Vec<u32>> {
+        let mut bits = vec![0_u8; self.table.len().div_ceil(8)];
+        for &id in own {
+            bits[id as usize / 8] |= 1 << (id % 8);
+        }
+        let (control, watch) = group.control();
+        for other in control.gather_bytes(watch, &bits)? {
+            for (byte, other) in bits.iter_mut().zip(other) {
+                *byte |= other;
+            }
+        }
+        Ok((0..self.table.len() as u32)
+            .filter(|&id| bits[id as usize / 8] & (1 << (id % 8)) != 0)
+            .collect())
+    }
+
+    /// Compares the values of leaves that are seen for the first time. Where they differ, only rank 0's gradients count
+    /// in this backward, and its values are spread after it: until then the graph may still read the old ones.
+    fn compare_values(&mut self, group: &mut Group, ids: &[u32]) -> Result<()> {
+        let new: Vec<u32> =
+            ids.iter().copied().filter(|&id| !self.table.get(id).equal).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let sums: Vec<i64> = new
+            .iter()
+            .map(|&id| Ok(checksum(&self.table.get(id).tensor).during("comparing parameters")?.cast_signed()))
+            .collect::<Result<_>>()?;
+        let (control, watch) = group.control();
+        let all = control.gather_words(watch, &sums)?;
+        let unequal: Vec<u32> = new
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| all.iter().any(|sums| sums[*index] != all[0][*index]))
+            .map(|(_, &id)| id)
+            .collect();
+        for id in new {
+            self.table.get_mut(id).equal = true;
+        }
+        if let Some(pass) = self.pass.as_mut().filter(|_| !unequal.is_empty()) {
+            pass.scale = if group.topology().is_main() { 1.0 } else { 0.0 };
+            pass.unequal = unequal;
+        }
+        Ok(())
+    }
+
+    /// Gives new leaves their first places: in the reverse order of their numbers, since gradients come from the end.
+    fn place_new(&mut self, ids: &[u32]) -> Result<()> {
+        let new: Vec<u32> =
+            ids.iter().rev().copied().filter(|&id| self.table.get(id).place.is_none()).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        self.layout.place(&mut self.table, &new)?;
+        self.plans.clear();
+        if let Some(pass) = &mut self.pass {
+            pass.placed = new;
+        }
+        Ok(())
+    }
+
+    /// Puts into the buckets what this rank has to say for leaves that only others reached.
+    fn contribute_for_absent(&mut self, ids: &[u32]) -> Result<()> {
+        let Some(pass) = &self.pass else { return Ok(()) };
+        for &id in ids {
+            let leaf = self.table.get(id);
+            if let (Progress::Outside, Some(place)) = (pass.progress_of(id), &leaf.place) {
+                grad_into_view(&leaf.tensor, &place.view, pass.scale).during(REDUCING)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lays new leaves out in the order in which rank 0's gradients came, which the next backward will follow.
+    fn adopt_order(&mut self, group: &mut Group, pass: &Pass) -> Result<()> {
+        let mut order: Vec<i64> = Vec::with_capacity(pass.placed.len());
+        let placed: HashSet<u32> = pass.placed.iter().copied().collect();
+        let came: HashSet<u32> = pass.order.iter().copied().collect();
+        let seen = pass.order.iter().filter(|id| placed.contains(id));
+        let unseen = pass.placed.iter().filter(|id| !came.contains(id));
+        order.extend(seen.chain(unseen).map(|&id| i64::from(id)));
+        let tensor = Tensor::from_slice(&order);
+        let (control, watch) = group.control();
+        control.broadcast(watch, &tensor, 0)?;
+        let order = Vec::<i64>::try_from(tensor).during("agreeing on the order of buckets")?;
+        let order: Vec<u32> = order.iter().filter_map(|&id| u32::try_from(id).ok()).collect();
+        self.plans.clear();
+        self.layout.replace(&mut self.table, &order)
+    }
+
+    fn never_arrived(&self, pass: &Pass) -> Error {
+        let missing = (0..self.table.len() as u32)
+            .find(|&id| pass.progress_of(id) == Progress::Expected)
+            .map_or("a parameter", |id| self.table.get(id).name.as_str());
+        Error::unsupported(
+            format!("the gradient of `{missing}` never came, though the graph leads to it"),
+            "detach it where it takes no part in the loss",
+        )
+    }
+}
+
+impl Plan {
+    fn empty() -> Self {
+        Self::new(Vec::new(), Vec::new())
+    }
+
+    fn new(ids: Vec<u32>, runs: Vec<Run>) -> Self {
+        let run_of = runs
+            .iter()
+            .enumerate()
+            .flat_map(|(index, run)| run.leaves.iter().map(move |&leaf| (leaf, index)))
+            .collect();
+        Self { ids, runs, run_of }
+    }
+}
+
+impl Pass {
+    fn progress_of(&self, id: u32) -> Progress {
+        // A leaf that was numbered after this pass began is outside it.
+        self.progress.get(id as usize).copied().unwrap_or_default()
+    }
+}
+
+/// The error for ranks that know different parameters; all ranks call this together.
+fn different_parameters(group: &mut Group, own: &str) -> Result<Error> {
+    let (control, watch) = group.control();
+    let all: Vec<String> = control
+        .gather_bytes(watch, own.as_bytes())?
+        .into_iter()
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .collect();
+    let facts = first_difference(&all)
+        .map_or_else(|| "their parameters differ".to_owned(), |(_, text)| text);
+    Ok(Error::mismatch(
+        facts,
+        "build the same model, in the same order, on every rank, and register a store whose parts only some ranks use",
+    ))
+}
+
+fn hash_of(value: &(impl Hash + ?Sized)) -> u64 {
+    // Fixed keys: the same on all ranks, which run one binary.
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
