@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::libtorch::TORCH_VERSION;
-use super::{needs, python};
+use super::{libtorch, needs, python};
 use crate::style;
 use crate::workspace::Workspace;
 
@@ -34,22 +34,38 @@ pub(crate) fn is_complete(venv: &Path) -> bool {
     installed.is_ok_and(|installed| installed == packages().join("\n"))
 }
 
-/// The folder of torch in `venv`, which is made, or finished, or made anew where its python is broken.
+/// The folder of torch in `venv`, which is made, finished where it was cut short, or made anew where it is damaged.
 ///
 /// # Errors
 /// When there is no fitting python3, or pip fails; pip's own words are on the terminal by then.
 pub(crate) fn install(venv: &Path) -> Result<PathBuf> {
-    if !is_complete(venv) {
+    if is_complete(venv)
+        && let Ok(torch) = whole_torch(venv)
+    {
+        return Ok(torch);
+    }
+    let marker = venv.join(MARKER);
+    let _ = std::fs::remove_file(&marker);
+    create(venv)?;
+    fill(venv)?;
+    if let Err(flaw) = whole_torch(venv) {
+        // pip looks at its own records, not at the files: only a fresh environment is sure.
+        style::note(&format!("{flaw:#}; {} is made anew", venv.display()));
+        std::fs::remove_dir_all(venv)
+            .with_context(|| format!("{} cannot be removed", venv.display()))?;
         create(venv)?;
         fill(venv)?;
-        let marker = venv.join(MARKER);
-        std::fs::write(&marker, packages().join("\n"))
-            .with_context(|| format!("{} cannot be written", marker.display()))?;
     }
-    let torch = python::torch_folder(&python(venv));
-    torch.inspect_err(|_| drop(std::fs::remove_file(venv.join(MARKER)))).with_context(|| {
-        format!("{} is damaged; run `cargo xtask setup` again to repair it", venv.display())
-    })
+    let torch = whole_torch(venv)?;
+    std::fs::write(&marker, packages().join("\n"))
+        .with_context(|| format!("{} cannot be written", marker.display()))?;
+    Ok(torch)
+}
+
+/// The environment's torch, if it is all there.
+fn whole_torch(venv: &Path) -> Result<PathBuf> {
+    let torch = python::torch_folder(&python(venv))?;
+    Ok(libtorch::check(&torch, TORCH_VERSION)?.folder)
 }
 
 /// Makes the environment unless its python and pip already work.
