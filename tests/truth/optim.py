@@ -28,7 +28,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import socket
 import tempfile
 
 import numpy as np
@@ -92,10 +91,12 @@ def check_equal(weights, world):
             raise SystemExit(f"{name} differs between the ranks: this is no truth")
 
 
-def worker(rank, world, port, source, folder, bucket_view):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
+def worker(rank, world, source, folder, bucket_view):
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=world)
+    # A file as the store: nothing listens outside loopback, and no port can be taken.
+    store = f"file://{folder}/store"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world)
     arrays = dict(np.load(source))
     out = {}
     for optimizer in OPTIMIZERS:
@@ -108,12 +109,6 @@ def worker(rank, world, port, source, folder, bucket_view):
     dist.destroy_process_group()
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def run(args):
     with np.load(args.input) as arrays:
         steps, rows, _ = arrays["x"].shape
@@ -122,9 +117,8 @@ def run(args):
         raise SystemExit(f"{rows} rows a step do not divide by {args.world} ranks; give a multiple")
     with tempfile.TemporaryDirectory() as folder:
         context = multiprocessing.get_context("spawn")
-        port = free_port()
         ranks = [
-            context.Process(target=worker, args=(r, args.world, port, args.input, folder, args.bucket_view))
+            context.Process(target=worker, args=(r, args.world, args.input, folder, args.bucket_view))
             for r in range(args.world)
         ]
         for process in ranks:
