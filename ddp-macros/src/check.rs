@@ -1,17 +1,46 @@
 //! The only stage that refuses a program: everything that cannot be done rightly on several ranks.
 
+use crate::analysis::exits::Unvoted;
 use crate::analysis::loops::{Facts, Kind, Loops};
+use crate::analysis::ranks::Place;
 use crate::analysis::source::Source;
+use crate::analysis::{devices, exits, orders, ranks, threads, through_body};
 use crate::errors::{self, Errors};
-use crate::{macros, marks};
-use quote::ToTokens;
+use crate::marks::{self, Mark};
 use syn::visit::{self, Visit};
-use syn::{Block, Expr, Item, Macro, Stmt};
+use syn::{Block, Expr};
 
 /// Checks the body against all rules.
 pub(crate) fn check(body: &Block, loops: &Loops, errors: &mut Errors) {
     let refused = unclear(&loops.facts);
-    Loudly { refused: &refused, errors }.visit_block(body);
+    Unclear { refused: &refused, errors }.visit_block(body);
+    for device in devices::further(body) {
+        errors.on(device, errors::SEVERAL_DEVICES);
+    }
+    for step in threads::steps(body) {
+        errors.on(step, errors::STEP_ON_THREAD);
+    }
+    for lonely in ranks::lonely_collectives(body) {
+        let name = lonely.name.to_string();
+        errors.on(
+            &lonely.name,
+            match lonely.place {
+                Place::Branch => errors::collective_in_branch(&name),
+                Place::MainOnly => errors::collective_in_main_only(&name),
+            },
+        );
+    }
+    for exit in exits::unvoted(body, loops) {
+        match exit {
+            Unvoted::Break(exit) => errors.on(exit, errors::BREAK_UNVOTED),
+            Unvoted::Continue(exit) => errors.on(exit, errors::CONTINUE_UNVOTED),
+        }
+    }
+    if loops.facts.iter().any(|facts| facts.mark == Some(Mark::Shard)) {
+        for generator in orders::unseeded(body) {
+            errors.on(generator, errors::RANDOM_ORDER);
+        }
+    }
 }
 
 /// The loops of which it cannot be told how to share them, by number.
@@ -32,50 +61,41 @@ fn is_unclear(facts: &Facts) -> bool {
     match (facts.kind, facts.source) {
         (Kind::For, Source::Plain) => facts.exposed && facts.indexes,
         (Kind::For, Source::Whole) => false,
-        (Kind::For, _) | (Kind::WhileLet, _) => facts.exposed,
+        (Kind::For | Kind::WhileLet, _) => facts.exposed,
         (Kind::While | Kind::Loop, _) => facts.direct,
     }
 }
 
-/// Puts the errors of loops on their heads.
-struct Loudly<'a> {
+/// Puts the errors of unclear loops on their heads.
+struct Unclear<'a> {
     refused: &'a [bool],
     errors: &'a mut Errors,
 }
 
-impl Visit<'_> for Loudly<'_> {
+impl Unclear<'_> {
+    fn is_refused(&self, attrs: &[syn::Attribute]) -> bool {
+        marks::number(attrs)
+            .and_then(|number| self.refused.get(number))
+            .is_some_and(|refused| *refused)
+    }
+}
+
+impl Visit<'_> for Unclear<'_> {
     fn visit_expr(&mut self, expr: &Expr) {
-        let attrs = match expr {
-            Expr::ForLoop(inner) => &inner.attrs,
-            Expr::While(inner) => &inner.attrs,
-            Expr::Loop(inner) => &inner.attrs,
-            _ => return visit::visit_expr(self, expr),
-        };
-        let refused = marks::number(attrs).and_then(|number| self.refused.get(number));
-        if refused.is_some_and(|refused| *refused) {
-            match expr {
-                Expr::ForLoop(inner) => self.errors.on(&inner.expr, errors::CANNOT_SHARE),
-                Expr::While(inner) => {
-                    self.errors.on(inner.while_token.to_token_stream(), errors::CANNOT_SHARE_WHILE);
-                }
-                Expr::Loop(inner) => self.errors.on(inner.loop_token, errors::CANNOT_SHARE_WHILE),
-                _ => {}
+        match expr {
+            Expr::ForLoop(inner) if self.is_refused(&inner.attrs) => {
+                self.errors.on(&inner.expr, errors::CANNOT_SHARE);
             }
+            Expr::While(inner) if self.is_refused(&inner.attrs) => {
+                self.errors.on(inner.while_token, errors::CANNOT_SHARE_WHILE);
+            }
+            Expr::Loop(inner) if self.is_refused(&inner.attrs) => {
+                self.errors.on(inner.loop_token, errors::CANNOT_SHARE_WHILE);
+            }
+            _ => {}
         }
         visit::visit_expr(self, expr);
     }
 
-    fn visit_macro(&mut self, mac: &Macro) {
-        for expr in macros::open(mac).into_iter().flatten() {
-            self.visit_expr(&expr);
-        }
-    }
-
-    fn visit_stmt(&mut self, stmt: &Stmt) {
-        if !crate::analysis::is_skipped(stmt) {
-            visit::visit_stmt(self, stmt);
-        }
-    }
-
-    fn visit_item(&mut self, _: &Item) {}
+    through_body!();
 }

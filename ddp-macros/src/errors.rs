@@ -1,6 +1,5 @@
 //! The catalogue of everything the attribute refuses, and the list that collects what was found.
 
-use proc_macro2::Span;
 use quote::ToTokens;
 use std::borrow::Cow;
 use std::fmt::{self, Display};
@@ -180,11 +179,6 @@ impl Errors {
     /// Notes a fault on the given tokens.
     pub(crate) fn on(&mut self, tokens: impl ToTokens, fault: impl Display) {
         self.add(syn::Error::new_spanned(tokens, fault));
-    }
-
-    /// Notes a fault at a place.
-    pub(crate) fn at(&mut self, span: Span, fault: impl Display) {
-        self.add(syn::Error::new(span, fault));
     }
 
     /// Notes an error of the parser.

@@ -1,10 +1,9 @@
 //! Whether a loop's variable picks rows out of data: `xs.narrow(0, i * b, b)`, `xs.i(i..)`, `data[i]`.
 
 use super::names::{any_expr, bound};
-use crate::macros;
 use crate::recognise;
 use syn::visit::{self, Visit};
-use syn::{Block, Expr, ExprAssign, ExprIndex, ExprMethodCall, Item, Local, Macro, Pat};
+use syn::{Block, Expr, ExprAssign, ExprIndex, ExprMethodCall, Local, Pat};
 
 /// Methods whose arguments say which rows to take.
 const PICKS: [&str; 12] = [
@@ -99,11 +98,5 @@ impl Visit<'_> for Indexed {
         self.visit_expr(&expr.right);
     }
 
-    fn visit_macro(&mut self, mac: &Macro) {
-        for expr in macros::open(mac).into_iter().flatten() {
-            self.visit_expr(&expr);
-        }
-    }
-
-    fn visit_item(&mut self, _: &Item) {}
+    through_body!();
 }

@@ -1,15 +1,53 @@
 //! Questions about the body, each answered by a small visitor that only reads.
 
+/// What every visitor of a body does alike: it opens well-known macros, and leaves out what the user wants left
+/// alone as well as items inside the body, which are functions of their own.
+macro_rules! through_body {
+    () => {
+        fn visit_macro(&mut self, mac: &syn::Macro) {
+            for expr in crate::macros::open(mac).into_iter().flatten() {
+                self.visit_expr(&expr);
+            }
+        }
+
+        fn visit_stmt(&mut self, stmt: &syn::Stmt) {
+            if !crate::analysis::is_skipped(stmt) {
+                syn::visit::visit_stmt(self, stmt);
+            }
+        }
+
+        fn visit_item(&mut self, _: &syn::Item) {}
+    };
+}
+
+pub(crate) use through_body;
+
+pub(crate) mod devices;
+pub(crate) mod exits;
 pub(crate) mod indexed;
 pub(crate) mod loops;
 pub(crate) mod names;
+pub(crate) mod orders;
+pub(crate) mod ranks;
 pub(crate) mod source;
 pub(crate) mod steps;
+pub(crate) mod threads;
 
 use crate::marks;
-use syn::Stmt;
+use syn::{Expr, Stmt};
 
 /// Whether the user asked to leave this statement alone.
 pub(crate) fn is_skipped(stmt: &Stmt) -> bool {
     marks::attrs_of(stmt).is_some_and(marks::skipped)
+}
+
+/// The name of a variable, where the expression is one, through parentheses, references and casts.
+pub(crate) fn variable(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Reference(inner) => variable(&inner.expr),
+        Expr::Paren(inner) => variable(&inner.expr),
+        Expr::Cast(inner) => variable(&inner.expr),
+        Expr::Unary(inner) => variable(&inner.expr),
+        expr => crate::recognise::as_path(expr)?.get_ident().map(ToString::to_string),
+    }
 }

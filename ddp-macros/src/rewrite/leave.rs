@@ -1,5 +1,6 @@
 //! The ways out: the function's value goes through the scope, so that it can tell a return from an abandonment.
 
+use super::diverge::{diverges, diverges_stmt, is_block_like, may_diverge, may_diverge_stmt};
 use super::emit::at;
 use crate::{macros, marks, recognise};
 use proc_macro2::{Ident, Span};
@@ -7,8 +8,8 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 use syn::{
-    Arm, Attribute, Block, Expr, ExprAsync, ExprClosure, ExprConst, ExprMacro, ExprMethodCall,
-    ExprPath, ExprReturn, ExprTuple, Item, Macro, Pat, ReturnType, Stmt, Token, Type,
+    Attribute, Block, Expr, ExprAsync, ExprClosure, ExprConst, ExprMacro, ExprMethodCall, ExprPath,
+    ExprReturn, ExprTuple, Item, Macro, Pat, ReturnType, Stmt, Token, Type, parse_quote_spanned,
 };
 
 /// The name of the scope in the body.
@@ -60,6 +61,23 @@ fn leave(mut value: Expr) -> Expr {
     })
 }
 
+/// As `leave`, for a value at the end of the body, which may turn out to be of type `!`.
+fn leave_end(value: Expr) -> Expr {
+    let quiet = may_diverge(&value);
+    let value = leave(value);
+    if quiet { unreachable_allowed(value) } else { value }
+}
+
+/// A call of the user may diverge, which is his right; that the scope's call behind it is unreachable then is
+/// nothing to warn about.
+fn unreachable_allowed(mut value: Expr) -> Expr {
+    let span = at(value.span());
+    if let Some(attrs) = marks::leftmost_attrs_mut(&mut value) {
+        attrs.push(parse_quote_spanned!(span=> #[allow(unreachable_code)]));
+    }
+    value
+}
+
 /// Takes the attributes of a value that stand outside of what is put around it.
 fn outer_attrs(value: &mut Expr) -> Vec<Attribute> {
     match marks::leftmost_attrs_mut(value) {
@@ -86,12 +104,14 @@ fn leave_unit(body: &mut Block) {
         }
         Some(Stmt::Expr(value, None)) if !is_block_like(value) => {
             let taken = std::mem::replace(value, Expr::Verbatim(Default::default()));
-            *value = leave(taken);
+            *value = leave_end(taken);
             return;
         }
         _ => {}
     }
-    body.stmts.push(Stmt::Expr(leave(unit(end)), None));
+    let quiet = body.stmts.last().is_some_and(may_diverge_stmt);
+    let value = leave(unit(end));
+    body.stmts.push(Stmt::Expr(if quiet { unreachable_allowed(value) } else { value }, None));
 }
 
 /// A function with a value: the expression at the end, or each of those that a `cfg` chooses from.
@@ -111,7 +131,7 @@ fn leave_value(body: &mut Block) {
         }
         if !diverges(value) {
             let taken = std::mem::replace(value, Expr::Verbatim(Default::default()));
-            *value = if last { leave(taken) } else { in_block(leave(taken)) };
+            *value = if last { leave_end(taken) } else { in_block(leave_end(taken)) };
         }
         if !chosen {
             return;
@@ -133,106 +153,6 @@ fn in_block(mut value: Expr) -> Expr {
         label: None,
         block: Block { brace_token: syn::token::Brace(span), stmts: vec![Stmt::Expr(value, None)] },
     })
-}
-
-/// Expressions that end a statement without a semicolon.
-fn is_block_like(expr: &Expr) -> bool {
-    matches!(
-        expr,
-        Expr::Block(_)
-            | Expr::ForLoop(_)
-            | Expr::If(_)
-            | Expr::Loop(_)
-            | Expr::Match(_)
-            | Expr::Unsafe(_)
-            | Expr::While(_)
-    )
-}
-
-fn has_unit_value(mac: &Macro) -> bool {
-    let asserts =
-        ["assert", "assert_eq", "assert_ne", "debug_assert", "debug_assert_eq", "debug_assert_ne"];
-    recognise::printer(mac).is_some() || macros::is_one_of(&mac.path, &asserts, &["std", "core"])
-}
-
-/// Whether control never comes out of the end of the expression, as far as the tokens tell.
-fn diverges(expr: &Expr) -> bool {
-    match expr {
-        Expr::Return(_) | Expr::Break(_) | Expr::Continue(_) => true,
-        Expr::Paren(inner) => diverges(&inner.expr),
-        Expr::Block(inner) => inner.label.is_none() && diverges_block(&inner.block),
-        Expr::Unsafe(inner) => diverges_block(&inner.block),
-        Expr::Loop(inner) => !breaks_out(inner),
-        Expr::If(inner) => {
-            let otherwise = inner.else_branch.as_ref().is_some_and(|(_, branch)| diverges(branch));
-            diverges_block(&inner.then_branch) && otherwise
-        }
-        Expr::Match(inner) => {
-            diverges(&inner.expr)
-                || !inner.arms.is_empty() && inner.arms.iter().all(|arm: &Arm| diverges(&arm.body))
-        }
-        Expr::Macro(inner) => diverges_macro(&inner.mac),
-        Expr::Call(call) => recognise::callee(call).is_some_and(|path| {
-            let ends_process =
-                ["exit", "abort"].iter().any(|name| recognise::ends(path, &["process", name]));
-            ends_process || recognise::ends(path, &["panic", "panic_any"])
-        }),
-        _ => false,
-    }
-}
-
-fn diverges_stmt(stmt: &Stmt) -> bool {
-    match stmt {
-        Stmt::Expr(expr, _) => diverges(expr),
-        Stmt::Macro(mac) => diverges_macro(&mac.mac),
-        Stmt::Local(_) | Stmt::Item(_) => false,
-    }
-}
-
-fn diverges_block(block: &Block) -> bool {
-    block.stmts.last().is_some_and(diverges_stmt)
-}
-
-fn diverges_macro(mac: &Macro) -> bool {
-    let names = ["panic", "todo", "unimplemented", "unreachable"];
-    macros::is_one_of(&mac.path, &names, &["std", "core"])
-        || macros::is_one_of(&mac.path, &["bail"], &["anyhow", "eyre"])
-}
-
-/// Whether a `break` leaves this loop.
-fn breaks_out(outer: &syn::ExprLoop) -> bool {
-    struct Breaks<'a> {
-        label: Option<&'a syn::Lifetime>,
-        depth: usize,
-        found: bool,
-    }
-    impl syn::visit::Visit<'_> for Breaks<'_> {
-        fn visit_expr_break(&mut self, expr: &syn::ExprBreak) {
-            self.found |= match &expr.label {
-                Some(label) => self.label.is_some_and(|own| own.ident == label.ident),
-                None => self.depth == 0,
-            };
-            syn::visit::visit_expr_break(self, expr);
-        }
-        fn visit_expr(&mut self, expr: &Expr) {
-            let inner = matches!(expr, Expr::Loop(_) | Expr::While(_) | Expr::ForLoop(_));
-            self.depth += usize::from(inner);
-            syn::visit::visit_expr(self, expr);
-            self.depth -= usize::from(inner);
-        }
-        fn visit_macro(&mut self, mac: &Macro) {
-            // A macro that is not opened may hide a `break`.
-            self.found |= mac.tokens.clone().into_iter().any(
-                |token| matches!(token, proc_macro2::TokenTree::Ident(word) if word == "break"),
-            );
-        }
-        fn visit_item(&mut self, _: &Item) {}
-        fn visit_expr_closure(&mut self, _: &ExprClosure) {}
-    }
-    let label = outer.label.as_ref().map(|label| &label.name);
-    let mut breaks = Breaks { label, depth: 0, found: false };
-    syn::visit::Visit::visit_block(&mut breaks, &outer.body);
-    breaks.found
 }
 
 /// Every `return` of the function itself; those of closures, async blocks and nested items are theirs.
@@ -257,4 +177,10 @@ impl VisitMut for Returns {
     fn visit_item_mut(&mut self, _: &mut Item) {}
     fn visit_type_mut(&mut self, _: &mut Type) {}
     fn visit_pat_mut(&mut self, _: &mut Pat) {}
+}
+
+fn has_unit_value(mac: &Macro) -> bool {
+    let asserts =
+        ["assert", "assert_eq", "assert_ne", "debug_assert", "debug_assert_eq", "debug_assert_ne"];
+    recognise::printer(mac).is_some() || macros::is_one_of(&mac.path, &asserts, &["std", "core"])
 }

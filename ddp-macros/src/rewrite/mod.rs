@@ -1,5 +1,6 @@
 //! The rewriting: it follows the plan, and nothing in it can fail.
 
+mod diverge;
 mod emit;
 mod leave;
 mod output;
@@ -32,7 +33,10 @@ pub(crate) fn apply(function: &mut ImplItemFn, options: &Options, plan: &Plan) {
     let traits = rewriter.traits;
     let start =
         prologue::statements(&function.sig.ident, options, &plan.registers, traits, &runtime);
-    function.block.stmts.splice(0..0, start);
+    // Items may stand before any statement, and some lints want them there.
+    let stmts = &mut function.block.stmts;
+    let first = stmts.iter().position(|stmt| !matches!(stmt, Stmt::Item(_))).unwrap_or(stmts.len());
+    stmts.splice(first..first, start);
 }
 
 struct Rewriter<'a> {

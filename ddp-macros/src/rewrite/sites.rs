@@ -21,7 +21,7 @@ pub(crate) fn rewrite(
         (Site::Store, _) => around("store", expr, runtime),
         (Site::Bar, _) => around("bar", expr, runtime),
         (Site::DeviceFunction { takes_index }, _) => device_function(takes_index, expr, runtime),
-        (Site::Seed, Expr::Call(call)) => runtime.call("manual_seed", name_span(call), &call.args),
+        (Site::Seed, Expr::Call(call)) => seed(call, runtime),
         (Site::Iter2 { fallible }, Expr::Call(call)) => iter2(fallible, call, runtime),
         (Site::Data, Expr::MethodCall(call)) => {
             traits.data = true;
@@ -66,13 +66,23 @@ fn device_function(takes_index: bool, expr: &Expr, runtime: &Runtime) -> TokenSt
 
 /// Input: `Iter2::new(&xs, &ys, 32)`
 ///
-/// Output: `::ddp_runtime::__private::iter2(::ddp_runtime::__private::site!(), &xs, &ys, 32)`
+/// Output: `::ddp_runtime::__private::iter2(Iter2::new, ::ddp_runtime::__private::site!(), &xs, &ys, 32)`
+///
+/// The user's function goes along, so that a type of the user's own with that name is a type error on its
+/// line, and the import of tch's stays in use.
 fn iter2(fallible: bool, call: &ExprCall, runtime: &Runtime) -> TokenStream {
     let span = name_span(call);
     let site = runtime.site(span);
-    let arguments = &call.args;
+    let ExprCall { func, args, .. } = call;
     let function = if fallible { "f_iter2" } else { "iter2" };
-    runtime.call(function, span, quote_spanned!(at(span)=> #site, #arguments))
+    runtime.call(function, span, quote_spanned!(at(span)=> #func, #site, #args))
+}
+
+/// Input: `tch::manual_seed(42)` Output: `::ddp_runtime::__private::manual_seed(tch::manual_seed, 42)`
+fn seed(call: &ExprCall, runtime: &Runtime) -> TokenStream {
+    let ExprCall { func, args, .. } = call;
+    let span = name_span(call);
+    runtime.call("manual_seed", span, quote_spanned!(at(span)=> #func, #args))
 }
 
 /// Input: `data.train_iter(64)`
@@ -107,7 +117,7 @@ fn save(call: &ExprMethodCall, runtime: &Runtime) -> TokenStream {
     let write = quote_spanned!(at=> |#path| #place #dot_token #method #turbofish (#path));
     let saved = quote_spanned!(at=> (&&#seen).save(#args, #write));
     match bound {
-        Some(name) => quote_spanned!(at=> (match #receiver { mut #name => #saved })),
+        Some(name) => quote_spanned!(at=> (match (#receiver) { mut #name => #saved })),
         None => saved,
     }
 }

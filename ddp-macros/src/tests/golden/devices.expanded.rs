@@ -1,8 +1,8 @@
 fn devices(gpu: Option<usize>) {
+    const OTHER: Device = Device::Cuda(0);
     let __ddp_scope = ::ddp_runtime::__private::enter(
         ::ddp_runtime::__private::Options::new("devices"),
     );
-    const OTHER: Device = Device::Cuda(0);
     let device = if Cuda::is_available() {
         ::ddp_runtime::__private::device(tch::Device::Cuda(0))
     } else {

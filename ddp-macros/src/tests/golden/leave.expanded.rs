@@ -14,7 +14,7 @@ fn unit_with_tail() -> () {
     let __ddp_scope = ::ddp_runtime::__private::enter(
         ::ddp_runtime::__private::Options::new("unit_with_tail"),
     );
-    __ddp_scope.leave(finish(|| return 1))
+    #[allow(unreachable_code)] __ddp_scope.leave(finish(|| return 1))
 }
 fn unit_with_macro() {
     let __ddp_scope = ::ddp_runtime::__private::enter(

@@ -21,13 +21,14 @@ fn stores(
     {
         ::ddp_runtime::__private::eprintln(::core::format_args!("{err}"));
     }
-    (match self.store()? {
+    (match (self.store()?) {
         mut __ddp_receiver => {
             (&&::ddp_runtime::__private::type_of(&__ddp_receiver))
                 .save(path, |__ddp_path| __ddp_receiver.save(__ddp_path))
         }
     })?;
     picture.save(path, 90);
+    #[allow(unreachable_code)]
     __ddp_scope
         .leave(
             (&&::ddp_runtime::__private::type_of(&stores[0]))
