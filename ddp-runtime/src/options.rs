@@ -30,7 +30,6 @@ pub enum Batch {
 
 /// How a scope works. [`Default`] is what `#[distributed]` without options means.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub struct Options {
     /// The transport. `DDP_BACKEND`: `auto`, `gloo`.
     pub backend: Backend,

@@ -23,8 +23,6 @@ use crate::report;
 use crate::session::{self, Session};
 use crate::world;
 
-pub(crate) use crate::world::is_main;
-
 /// A stretch of the program in which gradients are averaged over all ranks.
 ///
 /// Dropping a scope that was not finished tells the other ranks that this one has failed: a scope ends well only through

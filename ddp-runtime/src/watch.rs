@@ -82,11 +82,6 @@ impl Watch {
         Ok(Self { store, key, shared, thread: Some(thread), limit })
     }
 
-    /// The longest that this group waits for a rank.
-    pub(crate) fn limit(&self) -> Duration {
-        self.limit
-    }
-
     /// Tells all ranks that this one has failed. The first notice stands.
     pub(crate) fn report(&self, notice: &Notice) {
         // A store that cannot be reached has taken its ranks with it: there is nobody left to tell.

@@ -13,7 +13,6 @@ use crate::comm::ReduceOp;
 /// One set of connections between all ranks. Operations are matched by the order in which each rank issues them.
 pub(crate) struct GlooGroup {
     raw: *mut DdpGroup,
-    size: usize,
 }
 
 // SAFETY: the group may move between threads; it is not shared (no Sync), so its calls never race.
@@ -43,11 +42,7 @@ impl GlooGroup {
                 &mut raw,
             )
         })?;
-        Ok(Self { raw, size })
-    }
-
-    pub(crate) fn size(&self) -> usize {
-        self.size
+        Ok(Self { raw })
     }
 
     pub(crate) fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<GlooWork> {

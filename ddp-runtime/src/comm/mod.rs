@@ -37,8 +37,6 @@ pub(crate) trait Work: Send {
 
 /// A transport between all ranks of the group. All ranks issue the same operations in the same order.
 pub(crate) trait Communicator: Send {
-    /// What it is called in messages and in the option `backend`.
-    fn name(&self) -> &'static str;
     /// Combines a contiguous tensor over all ranks, in place.
     fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Box<dyn Work>, BridgeError>;
     /// Copies `root`'s contiguous tensor over everyone else's.

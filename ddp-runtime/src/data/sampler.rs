@@ -249,6 +249,20 @@ mod tests {
         (0..ranks[0].len()).flat_map(|round| ranks.iter().map(move |own| own[round])).collect()
     }
 
+    /// What `list(DistributedSampler(range(n), ..))` gives in PyTorch 2.13.
+    #[test]
+    fn the_indices_are_those_of_pytorch() {
+        let indices = |len, rank, world, seed, epoch, drop_last| {
+            let mut sampler =
+                DistributedSampler::new(len, share(rank, world)).seed(seed).drop_last(drop_last);
+            sampler.set_epoch(epoch);
+            sampler.indices().unwrap()
+        };
+        assert_eq!(indices(10, 1, 3, 42, 3, false), [6, 4, 8, 7]);
+        assert_eq!(indices(10, 2, 3, 42, 3, true), [5, 9, 2]);
+        assert_eq!(indices(3, 7, 8, 0, 0, false), [0]);
+    }
+
     #[test]
     fn without_shuffle_the_order_is_padded_from_its_start() {
         let ranks = all_ranks(5, 3, |sampler| sampler.shuffle(false));

@@ -1,0 +1,31 @@
+//! Gradients on several ranks equal those of one process on the joined batch.
+use crate::worker;
+
+fn check(model: &str, kind: &str) {
+    for ranks in [1, 2, 3, 4] {
+        let outcome = worker("gradients").arg(model).arg(kind).ranks(ranks).run().success();
+        let line = format!("{model} accumulated:");
+        for rank in &outcome.ranks {
+            assert!(rank.stdout.contains(&line), "{}", outcome.tails());
+        }
+    }
+}
+
+macro_rules! models {
+    ($($name:ident: $model:literal $kind:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            check($model, $kind);
+        }
+    )*};
+}
+models! {
+    mlp_f32: "mlp" "f32";
+    mlp_f64: "mlp" "f64";
+    conv_f32: "conv" "f32";
+    conv_f64: "conv" "f64";
+    lstm_f32: "lstm" "f32";
+    lstm_f64: "lstm" "f64";
+    transformer_f32: "transformer" "f32";
+    transformer_f64: "transformer" "f64";
+}
