@@ -56,6 +56,11 @@ pub(crate) fn unknown_option(name: &str, valid: &[&str]) -> Fault {
     )
 }
 
+pub(crate) const OPTION_SYNTAX: Fault = fault(
+    "options are written `name = value`, with commas between them",
+    "for example #[distributed(batch = \"global\", timeout = 300)]",
+);
+
 pub(crate) fn repeated_option(name: &str) -> Fault {
     made(format!("option `{name}` is given twice; keep one of them"), "")
 }

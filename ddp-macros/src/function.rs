@@ -42,6 +42,7 @@ fn head(item: Item, tokens: TokenStream) -> TokenStream {
         Item::Const(item) => item.const_token.into_token_stream(),
         Item::Enum(item) => item.enum_token.into_token_stream(),
         Item::Impl(item) => item.impl_token.into_token_stream(),
+        Item::Macro(item) => item.mac.path.into_token_stream(),
         Item::Mod(item) => item.mod_token.into_token_stream(),
         Item::Static(item) => item.static_token.into_token_stream(),
         Item::Struct(item) => item.struct_token.into_token_stream(),

@@ -149,8 +149,12 @@ impl Taker<'_> {
                 _ if word == "skip" => attrs.push(skip_tag()),
                 None => self.errors.on(&word, errors::unknown_mark(&word.to_string())),
                 Some(_) if found.is_some() => self.errors.on(&word, errors::TWO_MARKS),
-                Some(Mark::Shard) if !is_for => self.errors.on(&word, errors::SHARD_NEEDS_FOR),
-                Some(_) => found = mark,
+                Some(_) => {
+                    if mark == Some(Mark::Shard) && !is_for {
+                        self.errors.on(&word, errors::SHARD_NEEDS_FOR);
+                    }
+                    found = mark;
+                }
             }
         }
         attrs.push(number_tag(self.marks.len()));

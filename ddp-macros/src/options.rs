@@ -75,7 +75,8 @@ impl Parse for Entry {
         let key = Ident::parse_any(input)?;
         let value = match input.parse::<Option<Token![=]>>()? {
             Some(_) => Some(input.parse()?),
-            None => None,
+            None if input.is_empty() || input.peek(Token![,]) => None,
+            None => return Err(input.error(errors::OPTION_SYNTAX)),
         };
         Ok(Self { key, value })
     }

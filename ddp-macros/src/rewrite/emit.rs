@@ -1,6 +1,6 @@
 //! How inserted tokens are made: one call into the runtime each, at the user's place.
 
-use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::Path;
 
@@ -35,6 +35,18 @@ impl Runtime {
         self.item_with(name, at)
     }
 
+    /// A call of one of its functions that is wholly at the user's place, for the head of a loop: the error that
+    /// something is no iterator then stands there, and not on the attribute.
+    pub(crate) fn call_in_place(
+        &self,
+        name: &str,
+        span: Span,
+        argument: impl ToTokens,
+    ) -> TokenStream {
+        let function = self.item_with(name, span);
+        quote_spanned!(span=> #function(#argument))
+    }
+
     /// A call of one of its functions.
     pub(crate) fn call(&self, name: &str, span: Span, arguments: impl ToTokens) -> TokenStream {
         let function = self.item(name, span);
@@ -56,6 +68,13 @@ impl Runtime {
         let names = name.split("::").map(|name| Ident::new(name, span));
         quote_spanned!(span=> #path #(::#names)*)
     }
+}
+
+/// Tokens in parentheses that begin where the user's receiver does, and end there.
+pub(crate) fn in_parens(tokens: TokenStream, span: Span) -> Group {
+    let mut group = Group::new(Delimiter::Parenthesis, tokens);
+    group.set_span(span);
+    group
 }
 
 /// The same tokens (a path, so no groups) at another place.

@@ -75,7 +75,7 @@ impl Rewriter<'_> {
         let span = expr.expr.span();
         let calls = [plan.mark.map(Mark::word), plan.start.then_some("start")];
         for name in calls.into_iter().flatten() {
-            *expr.expr = self.call(name, span, &expr.expr);
+            *expr.expr = Expr::Verbatim(self.runtime.call_in_place(name, span, &expr.expr));
         }
         if let (true, Pat::Ident(pat)) = (plan.epoch, &*expr.pat) {
             let name = &pat.ident;

@@ -1,6 +1,6 @@
 //! Calls and paths that stand for something else on several ranks: devices, stores, batches, saving, seeds.
 
-use super::emit::{Runtime, at};
+use super::emit::{Runtime, at, in_parens};
 use super::prologue::Traits;
 use crate::recognise::Site;
 use proc_macro2::{Ident, Span, TokenStream};
@@ -95,7 +95,8 @@ fn data(call: &ExprMethodCall, runtime: &Runtime) -> TokenStream {
     let ExprMethodCall { receiver, dot_token, method, args, paren_token, .. } = call;
     let seen = runtime.call("Data", span, quote_spanned!(at=> &#receiver));
     let site = runtime.site(span);
-    let mut tokens = quote_spanned!(at=> (&&#seen).data(#site) #dot_token #method);
+    let seen = in_parens(quote_spanned!(at=> &&#seen), receiver.span());
+    let mut tokens = quote_spanned!(at=> #seen.data(#site) #dot_token #method);
     paren_token.surround(&mut tokens, |tokens| args.to_tokens(tokens));
     tokens
 }
@@ -108,14 +109,17 @@ fn data(call: &ExprMethodCall, runtime: &Runtime) -> TokenStream {
 fn save(call: &ExprMethodCall, runtime: &Runtime) -> TokenStream {
     let span = call.method.span();
     let at = at(span);
-    let ExprMethodCall { receiver, dot_token, method, turbofish, args, .. } = call;
+    let ExprMethodCall { receiver, dot_token, method, turbofish, args, paren_token, .. } = call;
     let bound = (!is_place(receiver)).then(|| Ident::new("__ddp_receiver", at));
     let place =
         bound.as_ref().map_or_else(|| receiver.to_token_stream(), ToTokens::to_token_stream);
     let path = Ident::new("__ddp_path", at);
     let seen = runtime.call("type_of", span, quote_spanned!(at=> &#place));
     let write = quote_spanned!(at=> |#path| #place #dot_token #method #turbofish (#path));
-    let saved = quote_spanned!(at=> (&&#seen).save(#args, #write));
+    // The whole call stands where the user's stood, so that an unused result is reported there.
+    let seen = in_parens(quote_spanned!(at=> &&#seen), receiver.span());
+    let mut saved = quote_spanned!(at=> #seen #dot_token #method);
+    paren_token.surround(&mut saved, |tokens| quote_spanned!(at=> #args, #write).to_tokens(tokens));
     match bound {
         Some(name) => quote_spanned!(at=> (match (#receiver) { mut #name => #saved })),
         None => saved,

@@ -1,0 +1,10 @@
+#![allow(unused)]
+
+#[path = "../prelude.rs"]
+mod prelude;
+use prelude::*;
+
+#[distributed]
+const fn train() {}
+
+fn main() {}

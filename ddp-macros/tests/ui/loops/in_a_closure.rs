@@ -1,0 +1,17 @@
+#![allow(unused)]
+
+#[path = "../prelude.rs"]
+mod prelude;
+use prelude::*;
+
+#[distributed]
+fn train(net: &Net, opt: &mut Optimizer, games: &[i64]) {
+    let mut run = || {
+        for part in games.chunks(256) {
+            opt.backward_step(&net.loss(part));
+        }
+    };
+    run();
+}
+
+fn main() {}

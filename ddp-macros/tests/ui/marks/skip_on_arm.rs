@@ -1,0 +1,16 @@
+#![allow(unused)]
+
+#[path = "../prelude.rs"]
+mod prelude;
+use prelude::*;
+
+#[distributed]
+fn train(net: &Net) {
+    match 1 {
+        #[ddp(skip)]
+        1 => {}
+        _ => {}
+    }
+}
+
+fn main() {}

@@ -1,0 +1,13 @@
+#![allow(unused)]
+
+#[path = "../prelude.rs"]
+mod prelude;
+use prelude::*;
+
+#[distributed]
+fn train(net: &Net) {
+    #[ddp(ignore)]
+    println!("x");
+}
+
+fn main() {}

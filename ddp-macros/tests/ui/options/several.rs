@@ -1,0 +1,10 @@
+#![allow(unused)]
+
+#[path = "../prelude.rs"]
+mod prelude;
+use prelude::*;
+
+#[distributed(bach = "global", timeout = 0, print = "none")]
+fn train() {}
+
+fn main() {}

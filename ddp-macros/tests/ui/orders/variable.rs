@@ -1,0 +1,17 @@
+#![allow(unused)]
+
+#[path = "../prelude.rs"]
+mod prelude;
+use prelude::*;
+
+#[distributed]
+fn train(net: &Net, mut games: Vec<i64>) {
+    let mut rng = rand::rng();
+    games.shuffle(&mut rng);
+    #[ddp(shard)]
+    for game in games {
+        net.loss(game).backward();
+    }
+}
+
+fn main() {}

@@ -1,0 +1,16 @@
+extern crate self as ddp_runtime;
+#[path = "../../stub.rs"]
+mod __private;
+#[allow(unused_imports)]
+use __private::*;
+use ddp_macros::distributed;
+
+#[distributed]
+fn train() {
+    #[ddp(shard)]
+    for i in 3 {
+        println!("{i}");
+    }
+}
+
+fn main() {}

@@ -1,0 +1,15 @@
+extern crate self as ddp_runtime;
+#[path = "../../stub.rs"]
+mod __private;
+#[allow(unused_imports)]
+use __private::*;
+use ddp_macros::distributed;
+
+#[deny(unused_mut)]
+#[distributed]
+fn train() -> i64 {
+    let mut n = 1;
+    n
+}
+
+fn main() {}

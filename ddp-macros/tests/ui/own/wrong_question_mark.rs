@@ -1,0 +1,14 @@
+extern crate self as ddp_runtime;
+#[path = "../../stub.rs"]
+mod __private;
+#[allow(unused_imports)]
+use __private::*;
+use ddp_macros::distributed;
+
+#[distributed]
+fn train() -> i64 {
+    let n: i64 = "1".parse()?;
+    n
+}
+
+fn main() {}

@@ -1,0 +1,16 @@
+extern crate self as ddp_runtime;
+#[path = "../../stub.rs"]
+mod __private;
+#[allow(unused_imports)]
+use __private::*;
+use ddp_macros::distributed;
+
+#[distributed]
+fn train() -> Result<i64, String> {
+    if true {
+        return Err(1);
+    }
+    Ok("x")
+}
+
+fn main() {}

@@ -1,0 +1,16 @@
+extern crate self as ddp_runtime;
+#[path = "../../stub.rs"]
+mod __private;
+#[allow(unused_imports)]
+use __private::*;
+use ddp_macros::distributed;
+
+#[distributed]
+fn train() {
+    for i in 0..3 {
+        let text: &str = i;
+        Dataset.train_iter(text);
+    }
+}
+
+fn main() {}

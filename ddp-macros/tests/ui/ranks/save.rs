@@ -1,0 +1,15 @@
+#![allow(unused)]
+
+#[path = "../prelude.rs"]
+mod prelude;
+use prelude::*;
+
+#[distributed]
+fn train(net: &Net, vs: &VarStore) -> Result<(), String> {
+    if rank() == 0 {
+        vs.save("last.ot")?;
+    }
+    Ok(())
+}
+
+fn main() {}
