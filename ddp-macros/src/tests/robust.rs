@@ -1,0 +1,157 @@
+//! Whatever the body, the macro does not panic, and what it accepts parses; and it is fast enough.
+
+use super::shapes::messages;
+use crate::expand::expand;
+use proc_macro2::TokenStream;
+use proptest::prelude::*;
+use quote::quote;
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+/// Pieces of statements; `{}` stands for an inner block.
+const PIECES: [&str; 44] = [
+    "let x = data.train_iter(64);",
+    "let mut it = Iter2::new(&xs, &ys, 32).shuffle()?;",
+    "for (x, y) in data.train_iter(64).shuffle() {}",
+    "#[ddp(shard)] for part in games.chunks(2) {}",
+    "#[ddp(each)] while let Ok(x) = rx.recv() {}",
+    "#[ddp(same)] loop {}",
+    "'outer: for epoch in 0..9 {}",
+    "while n < 3 {}",
+    "loop {}",
+    "if rank() == 0 {}",
+    "if f64::try_from(&loss)? > 1.0 { break; }",
+    "if loss.double_value(&[]).is_nan() { continue 'outer; }",
+    "match a { Device::Cuda(i) => {}, _ if dbg!(x) => return, _ => return Err(e) }",
+    "let step = |x: &Tensor| {};",
+    "step(&x);",
+    "opt.backward_step(&loss);",
+    "loss.backward();",
+    "vs.save(\"a.ot\")?;",
+    "self.store()?.save(p).unwrap();",
+    "println!();",
+    "println!(\"{} {x}\", dbg!(a, b));",
+    "println!(\"{}\", {});",
+    "log::info!(target: \"x\", \"y\");",
+    "info!(\"{}\", vec![Device::Cuda(0); 3].len())",
+    "eprint! { \"x\" }",
+    "let v = vec![println!(\"a\"), return];",
+    "let d = gpu.map(Device::Cuda).unwrap_or_else(Device::cuda_if_available);",
+    "const D: Device = Device::Cuda(0);",
+    "fn inner() { return; }",
+    "#[cfg(x)] println!(\"{}\", x);",
+    "#[ddp(skip)] {}",
+    "#[ddp(nonsense)] call();",
+    "std::thread::spawn(move || {});",
+    "macro_rules! m { () => { $x.backward() } }",
+    "m!(a b c);",
+    "let Some(x) = y else { return };",
+    "unsafe {}",
+    "async {};",
+    "let f = async move |x| {};",
+    "x += 1;",
+    "a[i..j].shuffle(&mut thread_rng());",
+    "return",
+    "bail!(\"x\")",
+    "1 + {}",
+];
+
+/// A block of pieces, with blocks inside.
+fn block() -> impl Strategy<Value = String> {
+    let leaf = Just("{ }".to_owned());
+    leaf.prop_recursive(4, 48, 5, |inner| {
+        prop::collection::vec((prop::sample::select(&PIECES[..]), inner), 0..5).prop_map(|parts| {
+            let mut text = String::from("{ ");
+            for (piece, inner) in parts {
+                let filled = match piece.rfind("{}") {
+                    Some(at) => format!("{}{inner}{}", &piece[..at], &piece[at + 2..]),
+                    None => piece.to_owned(),
+                };
+                let _ = write!(text, "{filled} ");
+            }
+            text + "}"
+        })
+    })
+}
+
+const SIGNATURES: [&str; 7] = [
+    "fn f()",
+    "fn f() -> !",
+    "fn f() -> Result<(), Error>",
+    "pub(crate) unsafe fn f<'a, T: Into<f64>, const N: usize>(&'a mut self, vs: &mut VarStore) -> &'a T where T: 'a",
+    "default fn f((a, b): (i64, i64), vs: &nn::VarStore, opt: &mut nn::Optimizer) -> impl Iterator<Item = u8>",
+    "async fn f() -> ()",
+    "const fn f()",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_body_makes_it_panic(
+        signature in prop::sample::select(&SIGNATURES[..]),
+        body in block(),
+        args in prop::sample::select(&["", "seed = 1", "explain", "bach", "crate = \"a::b\", batch = \"global\""][..]),
+    ) {
+        let item: TokenStream = format!("{signature} {body}").parse().expect("the pieces are tokens");
+        let args: TokenStream = args.parse().expect("the arguments are tokens");
+        let expanded = expand(args, item);
+        prop_assert!(!expanded.to_string().contains("__ddp_number"), "a tag of ours is left: {expanded}");
+        if messages(expanded.clone()).is_empty() {
+            let parsed = syn::parse2::<syn::ImplItemFn>(expanded.clone());
+            prop_assert!(parsed.is_ok(), "{:?}\n{expanded}", parsed.err().map(|e| e.to_string()));
+        }
+    }
+
+    #[test]
+    fn no_tokens_make_it_panic(args in "[a-z_=\", 0-9.]{0,24}", item in "[a-z#\\[\\](){};:,.!'|&<>=\" 0-9]{0,60}") {
+        if let (Ok(args), Ok(item)) = (args.parse::<TokenStream>(), item.parse::<TokenStream>()) {
+            expand(args, item);
+        }
+    }
+}
+
+/// A function of about 700 lines, of what training functions are made of.
+fn long_function() -> TokenStream {
+    let mut body = String::new();
+    for i in 0..50 {
+        let _ = write!(
+            body,
+            "let net{i} = Net::new(&vs.root(), {i});
+             let device{i} = if Cuda::is_available() {{ Device::Cuda(0) }} else {{ Device::Cpu }};
+             for epoch in 0..epochs {{
+                 let mut total = 0.0;
+                 for (x, y) in data.train_iter(64).shuffle().to_device(device{i}) {{
+                     let loss = net{i}.forward_t(&x, true).cross_entropy_for_logits(&y);
+                     opt.backward_step(&loss);
+                     total += f64::try_from(&loss)?;
+                     bar.set_message(format!(\"{{:.3}}\", total));
+                 }}
+                 println!(\"{{epoch}}: {{total:.4}} {{}}\", evaluate(&net{i}, &data)?);
+                 vs.save(format!(\"{{epoch}}.ot\"))?;
+             }}\n"
+        );
+    }
+    let lines = body.lines().count();
+    assert!(lines >= 600, "only {lines} lines");
+    format!("fn train(vs: &VarStore, data: &Dataset) -> Result<()> {{ {body} Ok(()) }}")
+        .parse()
+        .expect("the function is tokens")
+}
+
+#[test]
+fn a_long_function_expands_quickly() {
+    let item = long_function();
+    let best = (0..5)
+        .map(|_| {
+            let start = Instant::now();
+            let expanded = expand(quote!(), item.clone());
+            assert_eq!(messages(expanded), Vec::<String>::new());
+            start.elapsed()
+        })
+        .min()
+        .unwrap_or_default();
+    println!("expanding 650 lines took {best:?}");
+    // A bound for a debug build on a busy machine; a release build takes a fraction of it.
+    assert!(best < Duration::from_millis(2000), "{best:?}");
+}

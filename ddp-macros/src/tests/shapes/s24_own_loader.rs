@@ -1,0 +1,12 @@
+//! An own loader type, marked.
+//! has: for batch in start(shard(Loader::open(&path)?.shuffled(epoch))) { let batch = batch?;
+
+#[distributed]
+fn train() -> Result<()> {
+    #[ddp(shard)]
+    for batch in Loader::open(&path)?.shuffled(epoch) {
+        let batch = batch?;
+        opt.backward_step(&net.loss(&batch.x, &batch.y));
+    }
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! Epoch loops of every form around a shared loop need no mark.
+//! has: synchronize(); while epoch < config.epochs
+//! has: synchronize(); loop {
+//! has: for epoch in start(first..n) { epoch(&epoch);
+
+#[distributed]
+fn train() -> Result<()> {
+    while epoch < config.epochs {
+        for (x, y) in data.train_iter(64).shuffle() {
+            opt.backward_step(&net.loss(&x, &y));
+        }
+        epoch += 1;
+    }
+    loop {
+        for (x, y) in data.train_iter(64).shuffle() {
+            opt.backward_step(&net.loss(&x, &y));
+        }
+        if patience == 0 {
+            break;
+        }
+    }
+    for epoch in first..n {
+        for (x, y) in data.train_iter(64).shuffle() {
+            opt.backward_step(&net.loss(&x, &y));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,10 @@
+//! manual_seed in the body.
+//! has: manual_seed(tch::manual_seed, 42);
+
+#[distributed]
+fn train() -> Result<()> {
+    let vs = nn::VarStore::new(device);
+    tch::manual_seed(42);
+    let net = Net::new(&vs.root());
+    Ok(())
+}
