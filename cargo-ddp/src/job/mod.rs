@@ -1,12 +1,12 @@
 //! One job: the ranks of this host from start to end.
 //!
-//! * [`plan`]: what each rank is told (pure);
-//! * [`store`]: the listening socket that rank 0 inherits;
-//! * [`spawn`]: starting a rank so that it cannot outlive the launcher;
-//! * [`supervise`]: when to stop the others, when to kill (pure); [`watch`]: exits, signals and the
+//! * `plan`: what each rank is told (pure);
+//! * `store`: the listening socket that rank 0 inherits;
+//! * `spawn`: starting a rank so that it cannot outlive the launcher;
+//! * `supervise`: when to stop the others, when to kill (pure); `watch`: exits, signals and the
 //!   clock around it;
-//! * [`keeper`]: a helper process that cleans up when the launcher itself is killed, with [`sweep`];
-//! * [`report`]: who failed first, and how to say it (pure).
+//! * `keeper`: a helper process that cleans up when the launcher itself is killed, with `sweep`;
+//! * `report`: who failed first, and how to say it (pure).
 
 mod keeper;
 mod plan;

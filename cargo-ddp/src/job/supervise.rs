@@ -151,6 +151,12 @@ impl Supervisor {
     /// A signal has reached the launcher.
     pub(super) fn on_request(&mut self, request: Request, now: Instant) -> Action {
         match (self.phase, request) {
+            // A scheduler may signal every process of the job: a rank can have ended by that before
+            // the launcher hears of it.
+            (Phase::Draining { .. }, Request::Stop(_)) if self.only_asked_from_outside() => {
+                self.phase = Phase::Running;
+                self.on_request(request, now)
+            }
             (Phase::Running, _) => {
                 self.request = Some(request);
                 self.phase = Phase::Stopping { until: now + self.limits.grace };
@@ -197,6 +203,14 @@ impl Supervisor {
 
     pub(super) fn into_outcome(self) -> Outcome {
         Outcome { exits: self.exits, request: self.request, stuck: self.running }
+    }
+
+    /// Whether all failures so far are ranks that were asked to end, by somebody else.
+    fn only_asked_from_outside(&self) -> bool {
+        self.exits.iter().all(|exit| {
+            exit.ended.is_success()
+                || matches!(exit.ended, Ended::Signal(libc::SIGTERM | libc::SIGHUP))
+        })
     }
 
     fn terminate(&mut self, now: Instant) -> Action {
@@ -275,6 +289,15 @@ mod tests {
         job.on_exit(0, Ended::Code(1), 1, now);
         assert_eq!(job.on_request(Request::Interrupt, now), Action::Kill);
         assert_eq!(job.into_outcome().request, None);
+    }
+
+    #[test]
+    fn a_signal_to_all_processes_is_one_request_whoever_hears_it_first() {
+        let (mut job, now) = job(2);
+        job.on_exit(0, Ended::Signal(libc::SIGTERM), 1, now);
+        assert_eq!(job.on_request(TERM, now), Action::Terminate);
+        assert_eq!(job.on_time(now + seconds(29)), Action::Nothing, "the other has its grace");
+        assert_eq!(job.into_outcome().request, Some(TERM));
     }
 
     proptest! {

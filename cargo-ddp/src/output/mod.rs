@@ -1,8 +1,8 @@
 //! Where the output of the ranks goes.
 //!
-//! Each piped stream of a rank has one thread ([`pump`]) that reads it to its end, cuts it into
-//! lines ([`lines`]), shows and logs them, and keeps the last ones for the failure report
-//! ([`tail`]). Nothing waits for a rank here: a stream that a leftover process holds open is
+//! Each piped stream of a rank has one thread (`pump`) that reads it to its end, cuts it into
+//! lines (`lines`), shows and logs them, and keeps the last ones for the failure report
+//! (`tail`). Nothing waits for a rank here: a stream that a leftover process holds open is
 //! abandoned after a limit.
 
 mod lines;

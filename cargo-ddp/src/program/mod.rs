@@ -1,6 +1,6 @@
 //! Which executable the ranks run.
 //!
-//! [`select`] chooses the target as `cargo run` does, from what [`metadata`] reads; [`build`] has
+//! `select` chooses the target as `cargo run` does, from what `metadata` reads; `build` has
 //! cargo build it and takes path and library folders from cargo's messages.
 
 mod build;
@@ -68,11 +68,11 @@ pub(crate) fn build(args: &CargoArgs) -> Result<Program, ProgramError> {
     build::build(&cargo, args, target.as_ref(), &metadata.target_directory)
 }
 
-/// Folders with the libtorch that the project's last build linked, if cargo knows one; nothing is
-/// compiled. For the doctor.
-pub(crate) fn target_directory(args: &CargoArgs) -> Result<(PathBuf, PathBuf), ProgramError> {
+/// The folders that may hold what the project's setup has left: its own target folder, and the one
+/// that cargo uses now. Nothing is compiled.
+pub(crate) fn folders(args: &CargoArgs) -> Result<[PathBuf; 2], ProgramError> {
     let metadata = metadata::read(&Cargo::from_env(), args)?;
-    Ok((metadata.workspace_root, metadata.target_directory))
+    Ok([metadata.workspace_root.join("target"), metadata.target_directory])
 }
 
 /// The cargo that started this command, else the one in the path.
