@@ -99,7 +99,7 @@ pub(crate) struct OutputArgs {
     /// Which output is shown
     #[arg(long, value_enum, value_name = "MODE", default_value_t = OutputMode::Mixed)]
     pub(crate) output: OutputMode,
-    /// Also write the output of each rank to DIR/rank-<rank>.log (rank 0 then writes to a pipe, so
+    /// Also write the output of each rank to DIR/rank-R.log (rank 0 then writes to a pipe, so
     /// that its progress bar sees no terminal)
     #[arg(long, value_name = "DIR")]
     pub(crate) log_dir: Option<PathBuf>,

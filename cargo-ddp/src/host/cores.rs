@@ -15,7 +15,7 @@ pub(crate) struct Cores {
 /// What limits the usable cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// The cores this process may run on: all of the machine, or an affinity mask (taskset, cpuset).
+    /// The cores this process may run on: all of the machine, or those of a mask (taskset, cpuset).
     Affinity,
     /// The CPU time a control group grants (`cpu.max`; docker's --cpus).
     Cgroup,

@@ -65,7 +65,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_byte_is_lost(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 0..9)) {
+        fn no_byte_is_lost(
+            chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 0..9),
+        ) {
             let slices: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
             let mut expected = chunks.concat();
             if !expected.is_empty() && !expected.ends_with(b"\n") {

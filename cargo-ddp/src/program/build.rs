@@ -146,7 +146,8 @@ fn library_dir(linked_path: &str) -> &Path {
 }
 
 /// The name in a package id: `torch-sys` of `registry+..#torch-sys@0.26.0`, of
-/// `path+file:///x/torch-sys#0.26.0`, and of `torch-sys 0.26.0 (..)`, as cargo wrote it before 1.77.
+/// `path+file:///x/torch-sys#0.26.0`, and of `torch-sys 0.26.0 (..)`, as cargo wrote it before
+/// 1.77.
 fn package_name(id: &str) -> &str {
     let Some((url, fragment)) = id.split_once('#') else {
         return id.split(' ').next().unwrap_or(id);
@@ -163,9 +164,28 @@ fn package_name(id: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn found(lines: &[&str]) -> Found {
+    fn artifact(kind: &str, executable: Option<&str>) -> String {
+        let target = json!({"kind": [kind], "name": "x"});
+        let message = json!({
+            "reason": "compiler-artifact", "package_id": "p", "manifest_path": "/w/Cargo.toml",
+            "target": target, "executable": executable,
+        });
+        message.to_string()
+    }
+
+    fn script(package: &str, linked_paths: &[&str]) -> String {
+        let message = json!({
+            "reason": "build-script-executed", "package_id": format!("registry+https://r#{package}"),
+            "linked_libs": [], "linked_paths": linked_paths, "cfgs": [], "env": [], "out_dir": "/o",
+        });
+        message.to_string()
+    }
+
+    fn found(lines: &[String]) -> Found {
         let mut found = Found::default();
         for line in lines {
             found.take(line.as_bytes(), Path::new("/w/target"));
@@ -173,14 +193,17 @@ mod tests {
         found
     }
 
-    const BIN: &str = r#"{"reason":"compiler-artifact","package_id":"p","manifest_path":"/w/Cargo.toml","target":{"kind":["bin"],"name":"x"},"executable":"/w/target/debug/x"}"#;
-    const LIB: &str = r#"{"reason":"compiler-artifact","package_id":"p","manifest_path":"/w/Cargo.toml","target":{"kind":["lib"],"name":"x"},"executable":null}"#;
-    const TORCH: &str = r#"{"reason":"build-script-executed","package_id":"registry+https://r/i#torch-sys@0.26.0","linked_libs":[],"linked_paths":["native=/opt/torch/lib","native=/opt/torch/lib"],"cfgs":[],"env":[],"out_dir":"/o"}"#;
-    const OTHER: &str = r#"{"reason":"build-script-executed","package_id":"registry+https://r/i#z@1.0.0","linked_libs":[],"linked_paths":["native=/usr/lib","native=/w/target/debug/build/z/out"],"cfgs":[],"env":[],"out_dir":"/o"}"#;
-
     #[test]
     fn the_executable_and_the_folders_of_its_libraries() {
-        let program = found(&[LIB, OTHER, TORCH, "not json", BIN]).program().unwrap();
+        let lines = [
+            artifact("lib", None),
+            artifact("custom-build", Some("/w/target/debug/build-script")),
+            script("z@1.0.0", &["native=/usr/lib", "native=/w/target/debug/build/z/out"]),
+            script("torch-sys@0.26.0", &["native=/opt/torch/lib", "native=/opt/torch/lib"]),
+            "not json".to_owned(),
+            artifact("bin", Some("/w/target/debug/x")),
+        ];
+        let program = found(&lines).program().unwrap();
         assert_eq!(program.path, Path::new("/w/target/debug/x"));
         let dirs = [Path::new("/w/target/debug/build/z/out"), Path::new("/opt/torch/lib")];
         assert_eq!(program.library_dirs, dirs);
@@ -188,9 +211,11 @@ mod tests {
 
     #[test]
     fn none_or_several_executables_are_told() {
-        assert!(matches!(found(&[LIB]).program(), Err(ProgramError::NothingBuilt)));
-        let text = found(&[BIN, BIN]).program().unwrap_err().to_string();
-        assert!(text.contains("--package and --bin:\n    /w/target/debug/x"), "{text}");
+        let library = [artifact("lib", None)];
+        assert!(matches!(found(&library).program(), Err(ProgramError::NothingBuilt)));
+        let two = [artifact("bin", Some("/w/x")), artifact("example", Some("/w/y"))];
+        let text = found(&two).program().unwrap_err().to_string();
+        assert!(text.ends_with("--package and --bin:\n    /w/x\n    /w/y"), "{text}");
     }
 
     #[test]
