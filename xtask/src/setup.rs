@@ -36,7 +36,11 @@ pub(crate) fn provide(ws: &Workspace) -> Result<Libtorch> {
         Asked::Folder(folder) => folder,
         Asked::Nothing => match link::current(&ws.libtorch()) {
             Some(current) if usable(ws, &current) => current,
-            _ => venv::install(&venv::folder(ws))?,
+            _ => {
+                // Looked at before gigabytes are fetched, not after.
+                link::replaceable(&ws.libtorch())?;
+                venv::install(&venv::folder(ws))?
+            }
         },
     };
     let libtorch = libtorch::check(&found, libtorch::TORCH_VERSION)?;
@@ -65,7 +69,7 @@ fn usable(ws: &Workspace, current: &Path) -> bool {
     match libtorch::check(current, libtorch::TORCH_VERSION) {
         Ok(_) => !ours || venv::is_complete(&venv),
         Err(flaw) => {
-            style::note(&format!("{flaw}; it is replaced"));
+            style::note(&format!("target/libtorch cannot be kept: {flaw}"));
             false
         }
     }

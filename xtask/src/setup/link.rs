@@ -9,9 +9,7 @@ use thiserror::Error;
 /// Why the link could not be set.
 #[derive(Debug, Error)]
 pub(crate) enum LinkError {
-    #[error(
-        "{0} is no link but something of your own; move it away and run `cargo xtask setup` again"
-    )]
+    #[error("{0} is neither a link nor a libtorch; move it away and run `cargo xtask setup` again")]
     Occupied(PathBuf),
     #[error("{0} cannot be made: {1}")]
     Io(PathBuf, #[source] io::Error),
@@ -22,6 +20,17 @@ pub(crate) fn current(link: &Path) -> Option<PathBuf> {
     link.canonicalize().ok()
 }
 
+/// Whether there is a link at `link`, or nothing: anything else is the user's own, and is never removed.
+///
+/// # Errors
+/// When something else stands there.
+pub(crate) fn replaceable(link: &Path) -> Result<(), LinkError> {
+    if link.symlink_metadata().is_ok_and(|there| !there.is_symlink()) {
+        return Err(LinkError::Occupied(link.to_path_buf()));
+    }
+    Ok(())
+}
+
 /// Makes `link` lead to `folder`, in one step, so that no build ever sees it missing. A folder in the link's
 /// place that already is `folder` is left as it is.
 pub(crate) fn point(link: &Path, folder: &Path) -> Result<(), LinkError> {
@@ -29,9 +38,7 @@ pub(crate) fn point(link: &Path, folder: &Path) -> Result<(), LinkError> {
     if current(link).as_deref() == Some(folder) {
         return Ok(());
     }
-    if link.symlink_metadata().is_ok_and(|there| !there.is_symlink()) {
-        return Err(LinkError::Occupied(link.to_path_buf()));
-    }
+    replaceable(link)?;
     let fresh = link.with_extension(format!("new-{}", std::process::id()));
     if let Some(parent) = link.parent() {
         std::fs::create_dir_all(parent).map_err(failed)?;
