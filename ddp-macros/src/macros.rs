@@ -74,6 +74,9 @@ pub(crate) fn open(mac: &Macro) -> Option<Vec<Expr>> {
 
 /// Changes the expressions among a macro's arguments in place, where they can be told.
 pub(crate) fn open_mut(mac: &mut Macro, mut change: impl FnMut(&mut Expr)) {
+    if is_plain(&mac.tokens) {
+        return;
+    }
     match arguments(mac) {
         Some(Arguments::List(mut list)) => {
             list.iter_mut().for_each(&mut change);
@@ -89,6 +92,19 @@ pub(crate) fn open_mut(mac: &mut Macro, mut change: impl FnMut(&mut Expr)) {
         }
         None => {}
     }
+}
+
+/// Whether the tokens are literals and variables only, so that they hold nothing to look at or to change.
+pub(crate) fn is_plain(tokens: &TokenStream) -> bool {
+    tokens.clone().into_iter().all(|token| match token {
+        TokenTree::Literal(_) => true,
+        TokenTree::Punct(punct) => matches!(punct.as_char(), ',' | '=' | '.'),
+        TokenTree::Ident(word) => {
+            let word = word.to_string();
+            word != "return" && !word.ends_with("_CUDA")
+        }
+        TokenTree::Group(_) => false,
+    })
 }
 
 enum Arguments {

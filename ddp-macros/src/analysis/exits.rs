@@ -101,12 +101,15 @@ impl Exits<'_> {
 
     /// Whether the value is a number of the rank's own.
     fn is_own(&self, expr: &Expr) -> bool {
-        let agreed = any_expr(expr, &mut |expr| match expr {
+        if self.made.is_empty() && self.read.is_empty() {
+            return false;
+        }
+        let mut agrees = |expr: &Expr| match expr {
             Expr::Call(call) => recognise::callee(call)
                 .is_some_and(|path| AGREES.contains(&macros::name(path).as_str())),
             Expr::MethodCall(call) => AGREES[..3].contains(&call.method.to_string().as_str()),
             _ => false,
-        });
+        };
         let mut read = |expr: &Expr| match expr {
             Expr::MethodCall(call) if READS.contains(&call.method.to_string().as_str()) => {
                 self.mentions(&call.receiver, &self.made)
@@ -117,7 +120,8 @@ impl Exits<'_> {
             }
             _ => false,
         };
-        !agreed && (self.mentions(expr, &self.read) || any_expr(expr, &mut read))
+        let own = self.mentions(expr, &self.read) || any_expr(expr, &mut read);
+        own && !any_expr(expr, &mut agrees)
     }
 
     /// Notes what a name stands for from now on.

@@ -5,8 +5,8 @@
 macro_rules! through_body {
     () => {
         fn visit_macro(&mut self, mac: &syn::Macro) {
-            for expr in crate::macros::open(mac).into_iter().flatten() {
-                self.visit_expr(&expr);
+            if !crate::macros::is_plain(&mac.tokens) {
+                crate::macros::open(mac).iter().flatten().for_each(|expr| self.visit_expr(expr));
             }
         }
 

@@ -152,7 +152,7 @@ impl Visit<'_> for Ranks {
 
     fn visit_expr_binary(&mut self, expr: &ExprBinary) {
         let lazy = matches!(expr.op, BinOp::And(_) | BinOp::Or(_));
-        let place = self.branch_on(&expr.left).filter(|_| lazy);
+        let place = if lazy { self.branch_on(&expr.left) } else { None };
         self.visit_expr(&expr.left);
         self.at(place, |this| this.visit_expr(&expr.right));
     }
@@ -180,7 +180,7 @@ impl Visit<'_> for Ranks {
         }
         self.visit_expr(&call.receiver);
         // `is_main().then(|| ..)` is a branch as well.
-        let place = self.branch_on(&call.receiver).filter(|_| name == "then");
+        let place = if name == "then" { self.branch_on(&call.receiver) } else { None };
         self.at(place, |this| call.args.iter().for_each(|argument| this.visit_expr(argument)));
     }
 

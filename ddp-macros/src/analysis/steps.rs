@@ -47,7 +47,8 @@ pub(crate) fn of(expr: &Expr, names: &Names) -> Option<Step> {
     }
 }
 
-fn of_method(call: &ExprMethodCall, names: &Names) -> Option<Step> {
+/// The step that a method call takes itself.
+pub(crate) fn of_method(call: &ExprMethodCall, names: &Names) -> Option<Step> {
     let method = call.method.to_string();
     let own = method == "step" && call.args.is_empty() && names.is_optimizer(&call.receiver);
     if is_backward(&method) || own {

@@ -47,8 +47,7 @@ impl Visit<'_> for Threads {
     }
 
     fn visit_expr_method_call(&mut self, call: &ExprMethodCall) {
-        let own = Expr::MethodCall(call.clone());
-        if self.away > 0 && steps::of(&own, &self.names) == Some(Step::Direct) {
+        if self.away > 0 && steps::of_method(call, &self.names) == Some(Step::Direct) {
             self.steps.push(call.method.clone());
         }
         self.visit_expr(&call.receiver);
