@@ -36,6 +36,46 @@ fn p25_nothing_outlives_a_launcher_that_is_killed() {
 }
 
 #[test]
+fn p25_ranks_end_with_the_launcher_even_without_its_keeper() {
+    let dir = tempfile::tempdir().unwrap();
+    let body = ": > $DIR/$RANK.ready; exec sleep 1000";
+    let running = script(2, "", body).env("DIR", dir.path()).start();
+    wait_for_ready(dir.path(), 2);
+    rustix::process::kill_process(running.keeper(), Signal::KILL).unwrap();
+    running.signal(Signal::KILL);
+    let gone = wait_until(Duration::from_secs(5), || running.alive().is_empty());
+    assert!(gone, "{:?}", running.alive());
+}
+
+#[test]
+fn p25_a_helper_that_hides_its_environment_is_found_by_its_group() {
+    for killed in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let wait = if killed { "sleep 1000" } else { ":" };
+        let body = format!(
+            "env -i sleep 1000 & echo $! > $DIR/helper.$RANK; : > $DIR/$RANK.ready; {wait}"
+        );
+        let running = script(2, "", &body).env("DIR", dir.path()).start();
+        wait_for_ready(dir.path(), 2);
+        if killed {
+            running.signal(Signal::KILL);
+        }
+        assert!(wait_until(Duration::from_secs(5), || running.alive().is_empty()));
+        for rank in 0..2 {
+            let pid = fs::read_to_string(dir.path().join(format!("helper.{rank}"))).unwrap();
+            let gone = || has_ended(pid.trim());
+            assert!(wait_until(Duration::from_secs(5), gone), "{} is left", pid.trim());
+        }
+    }
+}
+
+/// Whether there is no process `pid`, or only what a parent has yet to collect of it.
+fn has_ended(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with(['Z', 'X']))
+}
+
+#[test]
 fn p24_ranks_that_save_and_leave_in_time_make_a_good_end() {
     let dir = tempfile::tempdir().unwrap();
     let body = "trap 'sleep 0.5; : > $DIR/$RANK.saved; exit 0' TERM

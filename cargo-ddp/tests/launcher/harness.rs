@@ -118,6 +118,13 @@ impl Running {
         processes(&self.token).into_iter().map(|(_, command_line)| command_line).collect()
     }
 
+    /// The helper that cleans up after a launcher that is killed.
+    pub(crate) fn keeper(&self) -> Pid {
+        let all = processes(&self.token);
+        let keeper = all.iter().find(|(_, command_line)| command_line.contains("__keep"));
+        keeper.unwrap_or_else(|| panic!("no keeper among {all:?}")).0
+    }
+
     /// Waits for the end, and for nothing of the job to be left.
     pub(crate) fn finish(mut self) -> Done {
         let status = self.wait();

@@ -7,6 +7,7 @@
 
 mod build;
 mod contract;
+mod doctor;
 mod ending;
 mod failure;
 mod harness;
