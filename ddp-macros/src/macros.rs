@@ -175,6 +175,16 @@ fn take_marks(tokens: &TokenStream) -> Option<TokenStream> {
 
 fn is_mark(before: &[TokenTree], group: &Group) -> bool {
     let hash = matches!(before.last(), Some(TokenTree::Punct(punct)) if punct.as_char() == '#');
-    hash && group.delimiter() == Delimiter::Bracket
-        && matches!(group.stream().into_iter().next(), Some(TokenTree::Ident(word)) if word == "ddp")
+    if !hash || group.delimiter() != Delimiter::Bracket {
+        return false;
+    }
+    let mut tokens = group.stream().into_iter();
+    match (tokens.next(), tokens.next()) {
+        (Some(TokenTree::Ident(word)), _) if word == "ddp" => true,
+        (Some(TokenTree::Ident(word)), Some(TokenTree::Group(parts))) if word == "cfg_attr" => {
+            let is_ddp = |token| matches!(token, TokenTree::Ident(word) if word == "ddp");
+            parts.stream().into_iter().any(is_ddp)
+        }
+        _ => false,
+    }
 }

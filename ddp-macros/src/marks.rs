@@ -7,8 +7,9 @@ use crate::errors::{self, Errors};
 use crate::macros;
 use proc_macro2::{Ident, Span};
 use quote::ToTokens;
+use syn::punctuated::Punctuated;
 use syn::visit_mut::{self, VisitMut};
-use syn::{Attribute, Block, Expr, Item, LitInt, Local, Macro, Stmt, parse_quote};
+use syn::{Attribute, Block, Expr, Item, LitInt, Local, Macro, Meta, Stmt, Token, parse_quote};
 
 /// What the user says about a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +62,30 @@ pub(crate) fn is_number(attr: &Attribute) -> bool {
 /// Whether the statement or loop with these attributes is to be left alone.
 pub(crate) fn skipped(attrs: &[Attribute]) -> bool {
     attrs.iter().any(|attr| attr.path().is_ident(SKIP))
+}
+
+/// Whether an attribute is a mark: `#[ddp(..)]`, or `#[cfg_attr(.., ddp(..))]` in a program that has the
+/// attribute `distributed` under the same condition.
+fn is_mark(attr: &Attribute) -> bool {
+    attr.path().is_ident("ddp") || conditional(attr).is_some()
+}
+
+/// The `ddp(..)` of a `cfg_attr`, where that is all it holds.
+fn conditional(attr: &Attribute) -> Option<Meta> {
+    if !attr.path().is_ident("cfg_attr") {
+        return None;
+    }
+    let parts = attr.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated).ok()?;
+    let mark = parts.into_iter().nth(1)?;
+    mark.path().is_ident("ddp").then_some(mark)
+}
+
+/// The word of a mark.
+fn word(attr: &Attribute) -> Option<Ident> {
+    match conditional(attr).unwrap_or_else(|| attr.meta.clone()) {
+        Meta::List(list) => list.parse_args().ok(),
+        _ => None,
+    }
 }
 
 /// Takes our own attributes away.
@@ -132,10 +157,10 @@ impl Taker<'_> {
     /// Takes the marks out of an item's attributes; `skip` stays as an attribute of our own.
     fn words(&mut self, attrs: &mut Vec<Attribute>) -> Vec<Ident> {
         let mut words = Vec::new();
-        for attr in attrs.extract_if(.., |attr| attr.path().is_ident("ddp")) {
-            match attr.parse_args::<Ident>() {
-                Ok(word) => words.push(word),
-                Err(_) => self.errors.on(&attr, errors::MARK_SYNTAX),
+        for attr in attrs.extract_if(.., |attr| is_mark(attr)) {
+            match word(&attr) {
+                Some(word) => words.push(word),
+                None => self.errors.on(&attr, errors::MARK_SYNTAX),
             }
         }
         words
@@ -202,16 +227,16 @@ impl VisitMut for Taker<'_> {
 
     /// Whatever mark is still there stands on something that takes none.
     fn visit_attribute_mut(&mut self, attr: &mut Attribute) {
-        if !attr.path().is_ident("ddp") {
+        if !is_mark(attr) {
             return;
         }
-        match attr.parse_args::<Ident>() {
-            Ok(word) if word == "skip" => self.errors.on(&attr, errors::SKIP_NEEDS_STATEMENT),
-            Ok(word) => match Mark::of(&word.to_string()) {
+        match word(attr) {
+            Some(word) if word == "skip" => self.errors.on(&attr, errors::SKIP_NEEDS_STATEMENT),
+            Some(word) => match Mark::of(&word.to_string()) {
                 Some(mark) => self.errors.on(&word, errors::mark_needs_loop(mark.word())),
                 None => self.errors.on(&word, errors::unknown_mark(&word.to_string())),
             },
-            Err(_) => self.errors.on(attr.to_token_stream(), errors::MARK_SYNTAX),
+            None => self.errors.on(attr.to_token_stream(), errors::MARK_SYNTAX),
         }
     }
 

@@ -14,6 +14,8 @@ pub(crate) struct Plan {
     pub(crate) loops: Vec<LoopPlan>,
     /// The numbers of the `let`s whose batches a marked loop shares.
     pub(crate) feeding: Vec<usize>,
+    /// The places, given a value by an assignment, whose batches a marked loop shares.
+    pub(crate) feeding_places: Vec<String>,
 }
 
 /// A parameter that is a variable store.
@@ -59,7 +61,12 @@ pub(crate) fn decide(signature: &Signature, loops: &Loops) -> Plan {
     for number in epochs(facts) {
         decided[number].epoch = true;
     }
-    Plan { registers: stores(signature), loops: decided, feeding: loops.feeding.clone() }
+    Plan {
+        registers: stores(signature),
+        loops: decided,
+        feeding: loops.feeding.clone(),
+        feeding_places: loops.feeding_places.clone(),
+    }
 }
 
 fn trains(facts: &Facts) -> bool {

@@ -52,7 +52,7 @@ pub(crate) fn site(expr: &Expr) -> Option<Site> {
     match expr {
         Expr::Call(call) => call_site(call),
         Expr::MethodCall(call) if is_data(call) => Some(Site::Data),
-        Expr::MethodCall(call) if call.method == "save" && call.args.len() == 1 => Some(Site::Save),
+        Expr::MethodCall(call) if is_save(call) => Some(Site::Save),
         Expr::Path(ExprPath { path, qself: None, .. }) => path_site(path),
         _ => None,
     }
@@ -98,6 +98,12 @@ pub(crate) fn is_data(call: &ExprMethodCall) -> bool {
         _ => return false,
     };
     call.args.len() == arity && call.turbofish.is_none()
+}
+
+/// Whether the call can be a store's `save`: a closure is no path.
+fn is_save(call: &ExprMethodCall) -> bool {
+    let path = call.args.first().filter(|_| call.args.len() == 1);
+    call.method == "save" && path.is_some_and(|path| !matches!(path, Expr::Closure(_)))
 }
 
 /// The runtime's function for a print macro of the standard library.

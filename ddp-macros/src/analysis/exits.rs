@@ -7,7 +7,8 @@
 
 use super::loops::Loops;
 use super::names::{any_expr, bound};
-use super::{steps, variable};
+use super::steps::{self, Step};
+use super::variable;
 use crate::marks;
 use crate::{macros, recognise};
 use proc_macro2::TokenStream;
@@ -35,6 +36,7 @@ pub(crate) fn unvoted(body: &Block, loops: &Loops) -> Vec<Unvoted> {
         deciding: 0,
         found: Vec::new(),
         names: super::names::Names::default(),
+        steps_seen: 0,
     };
     exits.visit_block(body);
     exits.found
@@ -45,8 +47,12 @@ struct Around {
     label: Option<Lifetime>,
     shared: bool,
     holds_shared: bool,
+    /// It takes steps, as far as the tokens tell.
+    trains: bool,
     /// A step was taken in this pass of it.
     stepped: bool,
+    /// Exits from which it is not yet known whether a step follows.
+    pending: Vec<TokenStream>,
     /// How many deciding conditions stood around it.
     deciding: usize,
 }
@@ -62,6 +68,7 @@ struct Exits<'a> {
     deciding: usize,
     found: Vec<Unvoted>,
     names: super::names::Names,
+    steps_seen: usize,
 }
 
 /// Methods that read a number out of a tensor.
@@ -149,7 +156,9 @@ impl Exits<'_> {
             label: label.map(|label| label.name.clone()),
             shared: facts.is_some_and(|facts| facts.is_shared()),
             holds_shared: facts.is_some_and(|facts| facts.holds_shared),
+            trains: facts.is_some_and(|facts| facts.trains),
             stepped: false,
+            pending: Vec::new(),
             deciding: self.deciding,
         });
         visit(self);
@@ -157,15 +166,25 @@ impl Exits<'_> {
     }
 
     /// The loop that an exit is for, if a condition decides on it inside that loop.
-    fn target(&self, label: Option<&Lifetime>) -> Option<&Around> {
-        let target =
-            match label {
-                Some(label) => self.around.iter().rev().find(|around| {
-                    around.label.as_ref().is_some_and(|own| own.ident == label.ident)
-                }),
-                None => self.around.last(),
-            };
-        target.filter(|around| self.deciding > around.deciding)
+    fn target(&mut self, label: Option<&Lifetime>) -> Option<&mut Around> {
+        let deciding = self.deciding;
+        let named = |around: &&mut Around| match (label, &around.label) {
+            (Some(label), Some(own)) => own.ident == label.ident,
+            (label, _) => label.is_none(),
+        };
+        self.around.iter_mut().rev().find(named).filter(|around| deciding > around.deciding)
+    }
+
+    /// A step: what went on before it skipped it. A step that is only handed on proves nothing.
+    fn step(&mut self, sure: bool) {
+        self.steps_seen += 1;
+        for around in &mut self.around {
+            around.stepped = true;
+            let skipped = std::mem::take(&mut around.pending);
+            if sure {
+                self.found.extend(skipped.into_iter().map(Unvoted::Continue));
+            }
+        }
     }
 
     fn apart(&mut self, visit: impl FnOnce(&mut Self)) {
@@ -213,7 +232,9 @@ impl Visit<'_> for Exits<'_> {
     }
 
     fn visit_local(&mut self, local: &Local) {
+        let before = self.steps_seen;
         visit::visit_local(self, local);
+        self.names.bind(local, None, self.steps_seen > before);
         self.bind(bound(&local.pat), local.init.as_ref().map(|init| &*init.expr));
     }
 
@@ -240,8 +261,10 @@ impl Visit<'_> for Exits<'_> {
 
     fn visit_expr(&mut self, expr: &Expr) {
         visit::visit_expr(self, expr);
-        if steps::of(expr, &self.names).is_some() {
-            self.around.iter_mut().for_each(|around| around.stepped = true);
+        match steps::of(expr, &self.names) {
+            Some(Step::Direct) => self.step(true),
+            Some(Step::Handed) => self.step(false),
+            None => {}
         }
     }
 
@@ -258,17 +281,16 @@ impl Visit<'_> for Exits<'_> {
 
     fn visit_expr_break(&mut self, expr: &ExprBreak) {
         visit::visit_expr_break(self, expr);
-        if self
-            .target(expr.label.as_ref())
-            .is_some_and(|around| around.shared || around.holds_shared)
-        {
+        let target = self.target(expr.label.as_ref());
+        if target.is_some_and(|around| around.trains && (around.shared || around.holds_shared)) {
             self.found.push(Unvoted::Break(expr.to_token_stream()));
         }
     }
 
     fn visit_expr_continue(&mut self, expr: &ExprContinue) {
-        if self.target(expr.label.as_ref()).is_some_and(|around| around.shared && !around.stepped) {
-            self.found.push(Unvoted::Continue(expr.to_token_stream()));
+        let target = self.target(expr.label.as_ref());
+        if let Some(around) = target.filter(|around| around.shared && !around.stepped) {
+            around.pending.push(expr.to_token_stream());
         }
     }
 

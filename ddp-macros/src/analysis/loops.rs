@@ -8,8 +8,8 @@ use crate::macros;
 use crate::marks::{self, Mark, Marks};
 use syn::visit::{self, Visit};
 use syn::{
-    Block, Expr, ExprClosure, ExprForLoop, ExprLoop, ExprWhile, Item, Local, Macro, Pat, Signature,
-    Stmt,
+    Block, Expr, ExprAssign, ExprClosure, ExprForLoop, ExprLoop, ExprWhile, Item, Local, Macro,
+    Pat, Signature, Stmt,
 };
 
 /// The keyword of a loop.
@@ -64,6 +64,8 @@ pub(crate) struct Loops {
     pub(crate) facts: Vec<Facts>,
     /// The numbers of the `let`s that feed a marked loop.
     pub(crate) feeding: Vec<usize>,
+    /// The places that feed a marked loop by an assignment.
+    pub(crate) feeding_places: Vec<String>,
 }
 
 /// Looks at all loops of a body.
@@ -74,11 +76,12 @@ pub(crate) fn find(signature: &Signature, body: &Block, marks: &Marks) -> Loops 
         stack: Vec::new(),
         facts: vec![None; marks.len()],
         feeding: Vec::new(),
+        feeding_places: Vec::new(),
         steps_seen: 0,
     };
     finder.visit_block(body);
     let facts = finder.facts.into_iter().map(Option::unwrap_or_default).collect();
-    Loops { facts, feeding: finder.feeding }
+    Loops { facts, feeding: finder.feeding, feeding_places: finder.feeding_places }
 }
 
 impl Default for Facts {
@@ -108,6 +111,7 @@ struct Finder<'a> {
     stack: Vec<usize>,
     facts: Vec<Option<Facts>>,
     feeding: Vec<usize>,
+    feeding_places: Vec<String>,
     steps_seen: usize,
 }
 
@@ -148,18 +152,20 @@ impl Finder<'_> {
 
     /// What feeds a marked loop is not shared again.
     fn note_feeding(&mut self, head: &Expr) {
-        let mut names = Vec::new();
+        let mut places = Vec::new();
         super::names::any_expr(head, &mut |expr| {
-            names
-                .extend(crate::recognise::as_path(expr).and_then(|path| path.get_ident()).cloned());
+            places.extend(super::place(expr));
             false
         });
-        for name in names {
-            if let Some(binding) = self.names.get_mut(&name.to_string())
+        for place in places {
+            if let Some(binding) = self.names.get_mut(&place)
                 && binding.holds_data
             {
                 binding.source = Source::Unknown;
-                self.feeding.extend(binding.number);
+                match binding.number {
+                    Some(number) => self.feeding.push(number),
+                    None => self.feeding_places.push(place),
+                }
             }
         }
     }
@@ -197,12 +203,20 @@ impl Visit<'_> for Finder<'_> {
         else {
             return;
         };
-        let takes = super::names::any_expr(&expr.cond, &mut |expr| matches!(expr, Expr::Let(_)));
+        let mut taken = None;
+        super::names::any_expr(&expr.cond, &mut |expr| {
+            if let Expr::Let(inner) = expr {
+                taken.get_or_insert(source::of(&inner.expr, &self.names));
+            }
+            false
+        });
         if self.marks.get(number).is_some_and(Option::is_some) {
             self.note_feeding(&expr.cond);
         }
-        let kind = if takes { Kind::WhileLet } else { Kind::While };
-        self.enter(number, Facts { kind, ..Facts::default() });
+        let kind = if taken.is_some() { Kind::WhileLet } else { Kind::While };
+        // `while let Some(batch) = batches.next()` takes its items from where `batches` does.
+        let source = taken.unwrap_or_default();
+        self.enter(number, Facts { kind, source, ..Facts::default() });
         visit::visit_expr_while(self, expr);
         self.stack.pop();
     }
@@ -229,6 +243,13 @@ impl Visit<'_> for Finder<'_> {
         visit::visit_local(self, local);
         let steps = self.steps_seen > before;
         self.names.bind(local, marks::number(&local.attrs), steps);
+    }
+
+    fn visit_expr_assign(&mut self, expr: &ExprAssign) {
+        visit::visit_expr_assign(self, expr);
+        if let Some(place) = super::place(&expr.left) {
+            self.names.assign(place, &expr.right);
+        }
     }
 
     fn visit_expr_closure(&mut self, closure: &ExprClosure) {

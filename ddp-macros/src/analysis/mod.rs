@@ -41,6 +41,19 @@ pub(crate) fn is_skipped(stmt: &Stmt) -> bool {
     marks::attrs_of(stmt).is_some_and(marks::skipped)
 }
 
+/// The place that an expression is, as text: `it`, `self.batches`, through parentheses and references.
+pub(crate) fn place(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Reference(inner) => place(&inner.expr),
+        Expr::Paren(inner) => place(&inner.expr),
+        Expr::Field(field) => match &field.member {
+            syn::Member::Named(name) => Some(format!("{}.{name}", place(&field.base)?)),
+            syn::Member::Unnamed(index) => Some(format!("{}.{}", place(&field.base)?, index.index)),
+        },
+        expr => crate::recognise::as_path(expr)?.get_ident().map(ToString::to_string),
+    }
+}
+
 /// The name of a variable, where the expression is one, through parentheses, references and casts.
 pub(crate) fn variable(expr: &Expr) -> Option<String> {
     match expr {

@@ -6,7 +6,7 @@ use crate::recognise::{self, Site};
 use syn::visit::{self, Visit};
 use syn::{Expr, FnArg, Local, Pat, PatType, Signature, Type};
 
-/// What is known of one name, from the `let` that bound it.
+/// What is known of one name or place, from the `let` or the assignment that gave it its value.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Binding {
     pub(crate) name: String,
@@ -65,6 +65,15 @@ impl Names {
                 steps: steps && matches!(init, Some(Expr::Closure(_))),
             });
         }
+    }
+
+    /// Notes what is assigned to a place, as in `self.batches = data.train_iter(64)`.
+    pub(crate) fn assign(&mut self, place: String, value: &Expr) {
+        let source = source::of(value, self);
+        let holds_data = makes_batches(value);
+        let optimizer = builds_optimizer(value);
+        let name = place;
+        self.bindings.push(Binding { name, source, holds_data, optimizer, ..Binding::default() });
     }
 
     /// Notes names of which nothing is known, such as a loop's variables.

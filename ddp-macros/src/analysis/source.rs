@@ -52,10 +52,8 @@ pub(crate) fn of(expr: &Expr, names: &Names) -> Source {
             _ => Source::Plain,
         },
         Expr::Array(array) if array.elems.iter().all(is_constant) => Source::Plain,
-        Expr::Path(path) => path
-            .path
-            .get_ident()
-            .and_then(|ident| names.get(&ident.to_string()))
+        Expr::Path(_) | Expr::Field(_) => super::place(expr)
+            .and_then(|place| names.get(&place))
             .map_or(Source::Unknown, |binding| binding.source),
         Expr::Call(call) => of_call(call, expr, names),
         Expr::MethodCall(call) => of_method(call, names),

@@ -33,6 +33,9 @@ const NO_STEP: [&str; 16] = [
     "grad",
 ];
 
+/// Words in the name of a function that takes an optimizer to step with it.
+const TRAIN: [&str; 7] = ["train", "step", "update", "fit", "learn", "optimize", "descend"];
+
 /// Whether a method is a backward, under any of tch's names.
 pub(crate) fn is_backward(method: &str) -> bool {
     matches!(method, "backward" | "f_backward") || method.starts_with("backward_step")
@@ -69,16 +72,17 @@ fn of_call(call: &ExprCall, names: &Names) -> Option<Step> {
 
 fn handed<'a>(
     function: &str,
-    mut arguments: impl Iterator<Item = &'a Expr>,
+    mut arguments: impl ExactSizeIterator<Item = &'a Expr>,
     names: &Names,
 ) -> Option<Step> {
-    let harmless = function.split('_').any(|word| NO_STEP.contains(&word));
+    let says = |words: &[&str]| function.split('_').any(|word| words.contains(&word));
     let takes = |argument: &Expr| match argument {
         Expr::Reference(inner) if inner.mutability.is_some() => names.is_optimizer(&inner.expr),
         Expr::Path(_) => names.is_optimizer(argument),
         _ => false,
     };
-    (!harmless && arguments.any(takes)).then_some(Step::Handed)
+    let trains = says(&TRAIN) || (arguments.len() > 1 && !says(&NO_STEP));
+    (trains && arguments.any(takes)).then_some(Step::Handed)
 }
 
 /// The step that a macro takes whose arguments are not expressions.

@@ -20,8 +20,8 @@ use quote::ToTokens;
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 use syn::{
-    Block, Expr, ExprCall, ExprConst, ExprForLoop, ExprMacro, ExprRepeat, ImplItemFn, Item, Local,
-    Macro, Pat, Stmt, StmtMacro, Token, Type,
+    Block, Expr, ExprAssign, ExprCall, ExprConst, ExprForLoop, ExprMacro, ExprRepeat, ImplItemFn,
+    Item, Local, Macro, Pat, Stmt, StmtMacro, Token, Type,
 };
 
 /// Rewrites the function in place.
@@ -236,6 +236,13 @@ impl VisitMut for Rewriter<'_> {
 
     fn visit_macro_mut(&mut self, mac: &mut Macro) {
         macros::open_mut(mac, |expr| self.visit_expr_mut(expr));
+    }
+
+    fn visit_expr_assign_mut(&mut self, expr: &mut ExprAssign) {
+        self.visit_expr_mut(&mut expr.left);
+        let feeding = analysis::place(&expr.left)
+            .is_some_and(|place| self.plan.feeding_places.contains(&place));
+        self.with_own_data(feeding, |this| this.visit_expr_mut(&mut expr.right));
     }
 
     fn visit_expr_repeat_mut(&mut self, expr: &mut ExprRepeat) {

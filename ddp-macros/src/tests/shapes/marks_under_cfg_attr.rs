@@ -1,0 +1,11 @@
+//! Marks under the condition that the attribute itself stands under.
+//! has: for part in start(shard(games.chunks(4)))
+//! lacks: cfg_attr
+
+#[distributed]
+fn train() {
+    #[cfg_attr(feature = "ddp", ddp(shard))]
+    for part in games.chunks(4) {
+        opt.backward_step(&net.loss(part));
+    }
+}
