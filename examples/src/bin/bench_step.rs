@@ -1,12 +1,14 @@
 //! The peer of `xtask/peers/ddp_bench.py`: the same models and training steps, timed.
 //!
-//! Prints one JSON line: `{"model", "median_ms", "steps", "parameters"}`. A step is zero_grad, forward, backward
-//! and SGD's step on one batch that stays the same.
+//! The main rank prints one JSON line: `{"model", "median_ms", "steps", "parameters"}`. A step is forward, zero_grad,
+//! backward (with the all-reduce of the gradients where there are ranks) and SGD's step, on one batch a rank that
+//! stays the same.
 
 use std::time::Instant;
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
+use ddp_runtime::distributed;
 use serde_json::json;
 use tch::nn::{self, Module, OptimizerConfig};
 use tch::{Device, Kind, Tensor};
@@ -82,8 +84,8 @@ fn conv(vs: nn::Path) -> nn::Sequential {
         .add(nn::linear(&vs / "fc2", 1024, 10, Default::default()))
 }
 
+#[distributed]
 fn train(args: &Args) -> Result<()> {
-    tch::manual_seed(0);
     let vs = nn::VarStore::new(Device::Cpu);
     let subject = args.model.build(vs.root());
     let mut opt = nn::Sgd::default().build(&vs, 0.01)?;
