@@ -143,7 +143,8 @@ impl Control {
         let operation = "comparing the ranks";
         let input = Tensor::from_slice(words);
         let length = (words.len() * self.world_size) as i64;
-        let output = Tensor::f_zeros([length], (Kind::Int64, tch::Device::Cpu)).during(operation)?;
+        let output =
+            Tensor::f_zeros([length], (Kind::Int64, tch::Device::Cpu)).during(operation)?;
         if !words.is_empty() {
             let work = self
                 .comm
@@ -185,10 +186,8 @@ impl Control {
     /// Copies the root's CPU tensor over everyone else's.
     pub(crate) fn broadcast(&self, watch: &Watch, tensor: &Tensor, root: usize) -> Result<()> {
         let operation = "spreading a small value";
-        let work = self
-            .comm
-            .broadcast(tensor, root)
-            .map_err(|error| watch.explain(operation, &error))?;
+        let work =
+            self.comm.broadcast(tensor, root).map_err(|error| watch.explain(operation, &error))?;
         watch.wait(work.as_ref(), operation)
     }
 }
@@ -296,8 +295,11 @@ mod tests {
 
     #[test]
     fn ranks_that_differ_are_all_named() {
-        let headers =
-            [header(Operation::Leave, 3), header(Operation::Backward, 4), header(Operation::Leave, 3)];
+        let headers = [
+            header(Operation::Leave, 3),
+            header(Operation::Backward, 4),
+            header(Operation::Leave, 3),
+        ];
         let error = check_same_operation(&headers).unwrap_err().to_string();
         assert_eq!(
             error,

@@ -126,7 +126,12 @@ impl Group {
     }
 
     /// Fills `output` with the ranks' inputs, all contiguous. All ranks have announced it.
-    pub(crate) fn all_gather(&self, output: &Tensor, input: &Tensor, operation: &str) -> Result<()> {
+    pub(crate) fn all_gather(
+        &self,
+        output: &Tensor,
+        input: &Tensor,
+        operation: &str,
+    ) -> Result<()> {
         let work = self
             .data
             .all_gather(output, input)

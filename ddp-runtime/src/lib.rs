@@ -29,8 +29,8 @@ mod world;
 pub use macro_support as __private;
 
 pub use comm::ReduceOp;
-pub use ddp_macros::distributed;
 pub use ddp_env::Topology;
+pub use ddp_macros::distributed;
 pub use device::{device, rank_device};
 pub use error::{Error, Result, Who};
 pub use options::{Backend, Batch, Options};

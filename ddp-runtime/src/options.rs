@@ -176,7 +176,10 @@ mod tests {
     #[test]
     fn a_wrong_value_is_named_with_the_cure() {
         let error = with("DDP_BACKEND", "mpi").unwrap_err().to_string();
-        assert_eq!(error, "DDP_BACKEND is `mpi`; write `auto` or `gloo`, the transports of this version");
+        assert_eq!(
+            error,
+            "DDP_BACKEND is `mpi`; write `auto` or `gloo`, the transports of this version"
+        );
         for (name, value) in [
             ("DDP_BATCH", "x"),
             ("DDP_TIMEOUT", "0"),

@@ -212,8 +212,7 @@ impl Scope {
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        let State::Outermost(session, route) =
-            std::mem::replace(&mut self.state, State::Finished)
+        let State::Outermost(session, route) = std::mem::replace(&mut self.state, State::Finished)
         else {
             return;
         };

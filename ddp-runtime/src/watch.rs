@@ -70,8 +70,7 @@ impl Watch {
     /// Starts looking for notices of the group called `group`. No wait lasts longer than `limit`.
     pub(crate) fn start(store: Arc<TcpStore>, group: &str, limit: Duration) -> Result<Self> {
         let key = format!("{group}/failure");
-        let shared =
-            Arc::new(Shared { seen: Mutex::new(Seen::default()), wake: Condvar::new() });
+        let shared = Arc::new(Shared { seen: Mutex::new(Seen::default()), wake: Condvar::new() });
         let thread = std::thread::Builder::new()
             .name("ddp-watch".to_owned())
             .spawn({

@@ -92,9 +92,8 @@ impl Job {
     pub fn run(&self) -> Outcome {
         let started = Instant::now();
         let port = free_port();
-        let mut running: Vec<Running> = (0..self.ranks.max(1))
-            .map(|rank| Running::start(self.command(rank, port)))
-            .collect();
+        let mut running: Vec<Running> =
+            (0..self.ranks.max(1)).map(|rank| Running::start(self.command(rank, port))).collect();
         let deadline = started + self.limit;
         while running.iter().any(|rank| rank.end.is_none()) && Instant::now() < deadline {
             for rank in &mut running {

@@ -98,9 +98,8 @@ unsafe extern "C" fn begin(
 ) -> c_int {
     reported(|| {
         // SAFETY: the engine passes `count` leaves and identities, alive during the call, and a place for the factor.
-        let (observer, leaves, identities) = unsafe {
-            (observer(context), slice(leaves, count), slice(identities, count))
-        };
+        let (observer, leaves, identities) =
+            unsafe { (observer(context), slice(leaves, count), slice(identities, count)) };
         // The handles are borrowed: they must not be freed here.
         let tensors: Vec<ManuallyDrop<Tensor>> = leaves
             .iter()

@@ -6,21 +6,25 @@ mod probe;
 
 use std::any::Any;
 use std::cell::Cell;
+use std::fmt::Debug;
 use std::time::Duration;
 
+use tch::data::Iter2;
 use tch::nn::VarStore;
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::data::{self, Order, ShardedIter2, epoch as clock};
 use crate::device as devices;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::options;
+use crate::output::{self, Print};
+use crate::random;
 use crate::scope::{Scope, current_share, end_process};
 use crate::session;
+use crate::world;
 
 pub use crate::options::Batch;
 pub use crate::output::{bar, eprint, eprintln, print, println};
-pub use crate::random::manual_seed;
 pub use probe::{Data, DataOf, DataOther, SaveOther, SaveStore, TypeOf, type_of};
 
 /// The options written in the attribute.
@@ -28,13 +32,14 @@ pub use probe::{Data, DataOf, DataOther, SaveOther, SaveStore, TypeOf, type_of};
 pub struct Options {
     name: &'static str,
     result: Result<options::Options>,
+    not_yet: Option<&'static str>,
 }
 
 impl Options {
     /// The defaults, for the function called `name`.
     #[must_use]
     pub fn new(name: &'static str) -> Self {
-        Self { name, result: Ok(options::Options::default()) }
+        Self { name, result: Ok(options::Options::default()), not_yet: None }
     }
 
     fn set(mut self, change: impl FnOnce(&mut options::Options) -> Result<()>) -> Self {
@@ -97,6 +102,51 @@ impl Options {
     }
 }
 
+/// Options that the attribute knows and this version of the runtime does not carry out: refused on more than one rank, since
+/// training on without them would compute something else. With one rank none of them has an effect.
+impl Options {
+    fn not_yet(mut self, asked: bool, what: &'static str) -> Self {
+        if asked {
+            self.not_yet = Some(what);
+        }
+        self
+    }
+
+    /// `uneven = ".."`
+    #[must_use]
+    pub fn uneven(self, rule: &str) -> Self {
+        self.not_yet(rule != "error", "uneven = \"join\"")
+    }
+
+    /// `accumulate = ..`
+    #[must_use]
+    pub fn accumulate(self, steps: usize) -> Self {
+        self.not_yet(steps != 1, "accumulate")
+    }
+
+    /// `sync_batch_norm = ..`
+    #[must_use]
+    pub fn sync_batch_norm(self, on: bool) -> Self {
+        self.not_yet(on, "sync_batch_norm")
+    }
+
+    /// `compress = ".."`
+    #[must_use]
+    pub fn compress(self, form: &str) -> Self {
+        self.not_yet(form != "none", "compress")
+    }
+
+    fn carried_out(self) -> Result<options::Options> {
+        match self.not_yet {
+            Some(what) if world::world_size() > 1 => Err(Error::Unsupported {
+                what: format!("the option `{what}` is not available yet on more than one rank"),
+                cure: "leave it out".to_owned(),
+            }),
+            _ => self.result,
+        }
+    }
+}
+
 /// The guard of an annotated function. Dropped before it was left, it tells the other ranks that this one failed.
 pub struct Guard(Cell<Option<Scope>>);
 
@@ -104,7 +154,7 @@ pub struct Guard(Cell<Option<Scope>>);
 #[must_use]
 pub fn enter(options: Options) -> Guard {
     let name = options.name;
-    match options.result.and_then(|options| Scope::with_options(name, options)) {
+    match options.carried_out().and_then(|options| Scope::with_options(name, options)) {
         Ok(scope) => Guard(Cell::new(Some(scope))),
         Err(error) => end_process(&error),
     }
@@ -120,7 +170,10 @@ impl Guard {
     }
 
     /// The end of an annotated function that returns a result. With an error the scope is not left but given up.
-    pub fn leave_result<T, E>(&self, value: std::result::Result<T, E>) -> std::result::Result<T, E> {
+    pub fn leave_result<T, E>(
+        &self,
+        value: std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
         if value.is_ok() { self.leave(value) } else { value }
     }
 }
@@ -212,9 +265,15 @@ fn order(site: &'static str) -> Order {
     Order { seed, epoch: clock::epoch_at(site) }
 }
 
-/// `Iter2::new(..)`.
+/// `Iter2::new(..)`. That the constructor is tch's own is settled by its type.
 #[must_use]
-pub fn iter2(site: &'static str, xs: &Tensor, ys: &Tensor, batch_size: i64) -> ShardedIter2 {
+pub fn iter2(
+    _new: fn(&Tensor, &Tensor, i64) -> Iter2,
+    site: &'static str,
+    xs: &Tensor,
+    ys: &Tensor,
+    batch_size: i64,
+) -> ShardedIter2 {
     synchronize();
     ShardedIter2::new(xs, ys, batch_size, current_share(), order(site))
 }
@@ -224,6 +283,7 @@ pub fn iter2(site: &'static str, xs: &Tensor, ys: &Tensor, batch_size: i64) -> S
 /// # Errors
 /// As tch's.
 pub fn f_iter2(
+    _new: fn(&Tensor, &Tensor, i64) -> std::result::Result<Iter2, TchError>,
     site: &'static str,
     xs: &Tensor,
     ys: &Tensor,
@@ -231,6 +291,35 @@ pub fn f_iter2(
 ) -> std::result::Result<ShardedIter2, TchError> {
     synchronize();
     ShardedIter2::f_new(xs, ys, batch_size, current_share(), order(site))
+}
+
+/// `tch::manual_seed(..)`.
+pub fn manual_seed(_seed: fn(i64), seed: i64) {
+    random::manual_seed(seed);
+}
+
+/// `dbg!(..)`: the value is everyone's, the line the main rank's.
+pub fn dbg<T: Debug>(site: &str, text: &str, value: T) -> T {
+    output::eprintln(format_args!("[{site}] {text} = {value:#?}"));
+    value
+}
+
+/// The levels that only the main rank logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// `info!`
+    Info,
+    /// `debug!`
+    Debug,
+    /// `trace!`
+    Trace,
+}
+
+/// Whether this rank logs at a level. Warnings and errors are every rank's, and not asked about.
+#[must_use]
+pub fn logs(_level: Level) -> bool {
+    world::is_main()
+        || session::current().is_some_and(|session| session.options().print == Print::All)
 }
 
 /// Where in the program a shared iterator is made.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tch::TchError;
-use tch::data::TextData;
+use tch::data::{Iter2, TextData};
 use tch::nn::VarStore;
 use tch::vision::dataset::Dataset;
 
@@ -48,7 +48,7 @@ impl SharedDataset<'_> {
     /// As `Dataset::train_iter`, this rank's share.
     #[must_use]
     pub fn train_iter(&self, batch_size: i64) -> ShardedIter2 {
-        super::iter2(self.1, &self.0.train_images, &self.0.train_labels, batch_size)
+        super::iter2(Iter2::new, self.1, &self.0.train_images, &self.0.train_labels, batch_size)
     }
 }
 
@@ -78,10 +78,10 @@ known_data!(SharedDataset: Dataset, &Dataset, &mut Dataset, Box<Dataset>, Rc<Dat
 known_data!(SharedText: TextData, &TextData, &mut TextData, Box<TextData>, Rc<TextData>, Arc<TextData>, &Arc<TextData>, &Rc<TextData>);
 
 /// The type of a receiver, without a borrow of it.
-pub struct TypeOf<T>(PhantomData<fn() -> T>);
+pub struct TypeOf<T: ?Sized>(PhantomData<fn() -> *const T>);
 
 /// The type of `_value`.
-pub fn type_of<T>(_value: &T) -> TypeOf<T> {
+pub fn type_of<T: ?Sized>(_value: &T) -> TypeOf<T> {
     TypeOf(PhantomData)
 }
 
@@ -104,7 +104,7 @@ pub trait SaveOther {
     fn save<P, R>(&self, path: P, write: impl FnOnce(P) -> R) -> R;
 }
 
-impl<T> SaveOther for TypeOf<T> {
+impl<T: ?Sized> SaveOther for TypeOf<T> {
     fn save<P, R>(&self, path: P, write: impl FnOnce(P) -> R) -> R {
         write(path)
     }

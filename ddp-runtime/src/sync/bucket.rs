@@ -70,9 +70,8 @@ pub(crate) fn assign(items: &[Item], first_limit: usize, limit: usize) -> Vec<Sh
     // One open bucket a kind, and the limit at which it closes.
     let mut open: Vec<(Shape, usize)> = Vec::new();
     for item in items {
-        let same = |(shape, _): &(Shape, usize)| {
-            shape.kind == item.kind && shape.device == item.device
-        };
+        let same =
+            |(shape, _): &(Shape, usize)| shape.kind == item.kind && shape.device == item.device;
         let at = open.iter().position(same).unwrap_or_else(|| {
             open.push((Shape::new(item.kind, item.device), first_limit));
             open.len() - 1
@@ -85,7 +84,8 @@ pub(crate) fn assign(items: &[Item], first_limit: usize, limit: usize) -> Vec<Sh
             closed.push(full);
         }
     }
-    closed.extend(open.into_iter().map(|(shape, _)| shape).filter(|shape| !shape.members.is_empty()));
+    closed
+        .extend(open.into_iter().map(|(shape, _)| shape).filter(|shape| !shape.members.is_empty()));
     closed
 }
 
@@ -142,7 +142,10 @@ mod tests {
     }
 
     fn leaves(shapes: &[Shape]) -> Vec<Vec<u32>> {
-        shapes.iter().map(|shape| shape.members.iter().map(|member| member.leaf).collect()).collect()
+        shapes
+            .iter()
+            .map(|shape| shape.members.iter().map(|member| member.leaf).collect())
+            .collect()
     }
 
     #[test]

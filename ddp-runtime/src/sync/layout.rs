@@ -55,11 +55,10 @@ impl Layout {
 
     /// The stretches to reduce when `active` leaves get a gradient.
     pub(crate) fn runs(&self, active: impl Fn(u32) -> bool) -> Vec<Run> {
-        let shapes = self
-            .buckets
-            .iter()
-            .enumerate()
-            .filter_map(|(number, bucket)| bucket.as_ref().map(|bucket| (number, &bucket.shape)));
+        let shapes =
+            self.buckets.iter().enumerate().filter_map(|(number, bucket)| {
+                bucket.as_ref().map(|bucket| (number, &bucket.shape))
+            });
         bucket::runs(shapes, active)
     }
 
@@ -86,13 +85,15 @@ impl Layout {
 }
 
 fn new_flat(shape: &Shape) -> Result<Tensor> {
-    Tensor::f_zeros([shape.elements as i64], (shape.kind, shape.device)).during("allocating a bucket")
+    Tensor::f_zeros([shape.elements as i64], (shape.kind, shape.device))
+        .during("allocating a bucket")
 }
 
 fn point_views(table: &mut LeafTable, shape: &Shape, flat: &Tensor, bucket: usize) -> Result<()> {
     for member in &shape.members {
         let leaf = table.get_mut(member.leaf);
-        let view = view_like(flat, member.offset as i64, &leaf.tensor).during("laying out a bucket")?;
+        let view =
+            view_like(flat, member.offset as i64, &leaf.tensor).during("laying out a bucket")?;
         leaf.place = Some(Place { bucket, view });
     }
     Ok(())
@@ -128,7 +129,8 @@ mod tests {
         sizes
             .iter()
             .map(|&size| {
-                let tensor = Tensor::ones([size], (Kind::Float, Device::Cpu)).set_requires_grad(true);
+                let tensor =
+                    Tensor::ones([size], (Kind::Float, Device::Cpu)).set_requires_grad(true);
                 table.add(identity(&tensor).unwrap(), &tensor, Some(format!("p{size}")));
                 tensor
             })

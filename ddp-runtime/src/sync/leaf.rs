@@ -161,13 +161,11 @@ mod tests {
 
     #[test]
     fn the_first_difference_names_parameter_and_rank() {
-        let lists = ["a [1] Float\nb [2] Float", "a [1] Float\nb [2] Float", "a [1] Float\nc [2] Float"];
+        let lists =
+            ["a [1] Float\nb [2] Float", "a [1] Float\nb [2] Float", "a [1] Float\nc [2] Float"];
         let found = first_difference(&lists.map(str::to_owned)).unwrap();
         assert_eq!(found.0, 2);
-        assert_eq!(
-            found.1,
-            "parameter 1 is `b [2] Float` on rank 0 and `c [2] Float` on rank 2"
-        );
+        assert_eq!(found.1, "parameter 1 is `b [2] Float` on rank 0 and `c [2] Float` on rank 2");
         let shorter = ["a [1] Float", ""].map(str::to_owned);
         assert!(first_difference(&shorter).unwrap().1.ends_with("no parameter on rank 1"));
         assert!(first_difference(&["x".to_owned(), "x".to_owned()]).is_none());

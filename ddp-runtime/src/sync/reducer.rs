@@ -295,7 +295,8 @@ impl Reducer {
     /// Takes up a plan, with the gradients that are there already.
     fn follow(&mut self, plan: Arc<Plan>) -> Result<()> {
         let Some(pass) = &mut self.pass else { return Ok(()) };
-        let ready = |run: &&Run| run.leaves.iter().any(|&id| pass.progress_of(id) == Progress::Ready);
+        let ready =
+            |run: &&Run| run.leaves.iter().any(|&id| pass.progress_of(id) == Progress::Ready);
         let in_use: HashSet<usize> = plan.runs.iter().filter(ready).map(|run| run.bucket).collect();
         for run in plan.runs.iter().filter(|run| !in_use.contains(&run.bucket)) {
             self.layout.refresh(&mut self.table, run.bucket)?;
@@ -354,7 +355,9 @@ impl Reducer {
         if headers.iter().any(|header| header.table != headers[0].table) {
             return Err(different_parameters(group, &self.table.describe())?);
         }
-        let Some(walk) = self.pass.as_ref().map(|pass| Arc::clone(&pass.walk)) else { return Ok(()) };
+        let Some(walk) = self.pass.as_ref().map(|pass| Arc::clone(&pass.walk)) else {
+            return Ok(());
+        };
         let same = headers.iter().all(|header| header.subject == headers[0].subject);
         let ids = if same { walk.ids.clone() } else { self.union(group, &walk.ids)? };
         self.compare_values(group, &ids)?;
@@ -384,14 +387,17 @@ impl Reducer {
     /// Compares the values of leaves that are seen for the first time. Where they differ, only rank 0's gradients count
     /// in this backward, and its values are spread after it: until then the graph may still read the old ones.
     fn compare_values(&mut self, group: &mut Group, ids: &[u32]) -> Result<()> {
-        let new: Vec<u32> =
-            ids.iter().copied().filter(|&id| !self.table.get(id).equal).collect();
+        let new: Vec<u32> = ids.iter().copied().filter(|&id| !self.table.get(id).equal).collect();
         if new.is_empty() {
             return Ok(());
         }
         let sums: Vec<i64> = new
             .iter()
-            .map(|&id| Ok(checksum(&self.table.get(id).tensor).during("comparing parameters")?.cast_signed()))
+            .map(|&id| {
+                Ok(checksum(&self.table.get(id).tensor)
+                    .during("comparing parameters")?
+                    .cast_signed())
+            })
             .collect::<Result<_>>()?;
         let (control, watch) = group.control();
         let all = control.gather_words(watch, &sums)?;

@@ -71,8 +71,11 @@ impl StoreSet {
 
     /// Copies rank 0's buffers (running statistics) to all ranks.
     pub(crate) fn spread_buffers(&self, group: &Group) -> Result<()> {
-        let buffers: Vec<&Tensor> =
-            self.stores.iter().flat_map(|store| store.buffers.iter().map(|(_, tensor)| tensor)).collect();
+        let buffers: Vec<&Tensor> = self
+            .stores
+            .iter()
+            .flat_map(|store| store.buffers.iter().map(|(_, tensor)| tensor))
+            .collect();
         spread(group, &buffers, "making buffers equal")
     }
 
@@ -103,7 +106,8 @@ fn absorb_store(
             continue;
         }
         let name = name.map(str::to_owned);
-        let description = describe(name.as_deref().unwrap_or("a variable without name"), &variable.tensor);
+        let description =
+            describe(name.as_deref().unwrap_or("a variable without name"), &variable.tensor);
         let leaf = table.add(identity, &variable.tensor, name);
         let tensor = variable.tensor.shallow_clone();
         fresh.push(Fresh { description, tensor, leaf: Some(leaf) });
@@ -129,7 +133,9 @@ pub(crate) fn spread(group: &Group, tensors: &[&Tensor], operation: &str) -> Res
     for chunk in chunks(tensors) {
         let flat: Vec<Tensor> = chunk
             .iter()
-            .map(|tensor| Ok(data_alias(tensor).during(operation)?.f_reshape([-1]).during(operation)?))
+            .map(|tensor| {
+                Ok(data_alias(tensor).during(operation)?.f_reshape([-1]).during(operation)?)
+            })
             .collect::<Result<_>>()?;
         let joined = Tensor::f_cat(&flat, 0).during(operation)?;
         group.broadcast(&joined, 0, operation)?;
@@ -187,7 +193,8 @@ mod tests {
         set.register(&store);
         set.register(&store);
         set.absorb(&mut table).unwrap();
-        let names: Vec<String> = set.take_fresh().into_iter().map(|fresh| fresh.description).collect();
+        let names: Vec<String> =
+            set.take_fresh().into_iter().map(|fresh| fresh.description).collect();
         assert_eq!(
             names,
             [

@@ -18,7 +18,12 @@ pub fn relative_error(found: &Tensor, expected: &Tensor) -> f64 {
 /// # Errors
 /// Names the first tensor that is too far off.
 pub fn close(what: &str, found: &[Tensor], expected: &[Tensor], limit: f64) -> Result<()> {
-    ensure!(found.len() == expected.len(), "{what}: {} tensors, expected {}", found.len(), expected.len());
+    ensure!(
+        found.len() == expected.len(),
+        "{what}: {} tensors, expected {}",
+        found.len(),
+        expected.len()
+    );
     let mut worst: f64 = 0.0;
     for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
         ensure!(

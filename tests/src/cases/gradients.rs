@@ -16,6 +16,11 @@ struct Model {
     input: Vec<i64>,
 }
 
+/// As tch's `cross_entropy_for_logits`, which always computes in f32, but in the dtype of the logits.
+fn cross_entropy(logits: &Tensor, y: &Tensor) -> Tensor {
+    logits.log_softmax(-1, logits.kind()).nll_loss(y)
+}
+
 fn mlp() -> Model {
     let store = nn::VarStore::new(Device::Cpu);
     let root = &store.root();
@@ -25,7 +30,7 @@ fn mlp() -> Model {
         .add(nn::linear(root / "mid", 64, 64, Default::default()))
         .add_fn(Tensor::relu)
         .add(nn::linear(root / "out", 64, 5, Default::default()));
-    let loss = move |x: &Tensor, y: &Tensor| net.forward(x).cross_entropy_for_logits(y);
+    let loss = move |x: &Tensor, y: &Tensor| cross_entropy(&net.forward(x), y);
     Model { store, loss: Box::new(loss), input: vec![20] }
 }
 
@@ -40,18 +45,19 @@ fn conv() -> Model {
         .add(nn::conv2d(root / "c2", 8, 16, 3, same))
         .add_fn(|x| x.relu().adaptive_avg_pool2d([2, 2]).flatten(1, -1))
         .add(nn::linear(root / "fc", 64, 5, Default::default()));
-    let loss = move |x: &Tensor, y: &Tensor| net.forward_t(x, true).cross_entropy_for_logits(y);
+    let loss = move |x: &Tensor, y: &Tensor| cross_entropy(&net.forward_t(x, true), y);
     Model { store, loss: Box::new(loss), input: vec![3, 12, 12] }
 }
 
 fn lstm() -> Model {
     let store = nn::VarStore::new(Device::Cpu);
     let root = &store.root();
-    let net = nn::lstm(root / "lstm", 10, 24, nn::RNNConfig { num_layers: 2, ..Default::default() });
+    let net =
+        nn::lstm(root / "lstm", 10, 24, nn::RNNConfig { num_layers: 2, ..Default::default() });
     let head = nn::linear(root / "head", 24, 5, Default::default());
     let loss = move |x: &Tensor, y: &Tensor| {
         let (steps, _) = net.seq(x);
-        head.forward(&steps.select(1, -1)).cross_entropy_for_logits(y)
+        cross_entropy(&head.forward(&steps.select(1, -1)), y)
     };
     Model { store, loss: Box::new(loss), input: vec![7, 10] }
 }
@@ -63,20 +69,24 @@ fn transformer() -> Model {
     let linear = |name: &str, from, to| nn::linear(root / name, from, to, Default::default());
     let norm = |name: &str| nn::layer_norm(root / name, vec![width], Default::default());
     let (qkv, out) = (linear("qkv", width, 3 * width), linear("out", width, width));
-    let (up, down, head) =
-        (linear("up", width, 4 * width), linear("down", 4 * width, width), linear("head", width, 5));
+    let (up, down, head) = (
+        linear("up", width, 4 * width),
+        linear("down", 4 * width, width),
+        linear("head", width, 5),
+    );
     let (norm1, norm2) = (norm("norm1"), norm("norm2"));
     let loss = move |x: &Tensor, y: &Tensor| {
         let (batch, time) = (x.size()[0], x.size()[1]);
         let parts = qkv.forward(&norm1.forward(x)).chunk(3, -1);
         let split = |part: &Tensor| part.view([batch, time, heads, width / heads]).transpose(1, 2);
         let (q, k, v) = (split(&parts[0]), split(&parts[1]), split(&parts[2]));
-        let weights = (q.matmul(&k.transpose(-2, -1)) / ((width / heads) as f64).sqrt()).softmax(-1, q.kind());
+        let weights = (q.matmul(&k.transpose(-2, -1)) / ((width / heads) as f64).sqrt())
+            .softmax(-1, q.kind());
         let mixed = weights.matmul(&v).transpose(1, 2).reshape([batch, time, width]);
         let x = x + out.forward(&mixed);
         let x = &x + down.forward(&up.forward(&norm2.forward(&x)).gelu("none"));
         let mean = x.mean_dim(Some([1_i64].as_slice()), false, x.kind());
-        head.forward(&mean).cross_entropy_for_logits(y)
+        cross_entropy(&head.forward(&mean), y)
     };
     Model { store, loss: Box::new(loss), input: vec![9, width] }
 }

@@ -1,12 +1,15 @@
 //! The cases of the worker, one file a topic. Each runs on every rank and compares by itself where it can.
 pub mod compare;
 mod gradients;
+mod leaves;
+mod reach;
 
 use anyhow::{Result, bail};
 
 type Case = fn(&[String]) -> Result<()>;
 
-const CASES: &[(&str, Case)] = &[("gradients", gradients::run)];
+const CASES: &[(&str, Case)] =
+    &[("gradients", gradients::run), ("leaves", leaves::run), ("reach", reach::run)];
 
 /// All cases.
 #[must_use]

@@ -1,5 +1,7 @@
 //! All tests that need several processes or libtorch as a whole, in one binary.
 mod gradients;
+mod leaves;
+mod reach;
 
 use ddp_tests::Job;
 
