@@ -239,24 +239,12 @@ impl<'a, T: ?Sized> DataOther<'a> for Data<'a, T> {
     }
 }
 
-pub fn iter2(
-    _: fn(&i64, &i64, i64) -> Iter2,
-    site: &'static str,
-    _: &i64,
-    _: &i64,
-    n: i64,
-) -> Iter2 {
+pub fn iter2(site: &'static str, _: &i64, _: &i64, n: i64) -> Iter2 {
     note(format!("iter2 {site}"));
     Iter2(n / 2)
 }
 
-pub fn f_iter2(
-    _: fn(&i64, &i64, i64) -> Result<Iter2, String>,
-    _: &'static str,
-    _: &i64,
-    _: &i64,
-    n: i64,
-) -> Result<Iter2, String> {
+pub fn f_iter2(_: &'static str, _: &i64, _: &i64, n: i64) -> Result<Iter2, String> {
     note("f_iter2");
     Ok(Iter2(n / 2))
 }
@@ -331,7 +319,7 @@ pub fn bar<T: 'static>(bar: T) -> T {
     bar
 }
 
-pub fn manual_seed(_: fn(i64), seed: i64) {
+pub fn manual_seed(seed: i64) {
     note(format!("manual_seed {seed}"));
 }
 

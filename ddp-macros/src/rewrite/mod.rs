@@ -2,6 +2,7 @@
 
 mod diverge;
 mod emit;
+mod explain;
 mod leave;
 mod output;
 mod prologue;
@@ -13,6 +14,7 @@ use crate::plan::{LoopPlan, Plan};
 use crate::recognise::{self, Site};
 use crate::{analysis, macros};
 use emit::{Runtime, at};
+use explain::Notes;
 use output::Output;
 use proc_macro2::TokenStream;
 use prologue::Traits;
@@ -24,15 +26,30 @@ use syn::{
     Item, Local, Macro, Pat, Stmt, StmtMacro, Token, Type,
 };
 
+/// What is said of a loop before which the weights are made equal.
+const EQUAL: &str = "before this loop the weights become equal on every rank";
+
 /// Rewrites the function in place.
 pub(crate) fn apply(function: &mut ImplItemFn, options: &Options, plan: &Plan) {
     let runtime = Runtime::new(options.runtime.as_ref());
     leave::rewrite(&function.sig.output, &mut function.block);
-    let mut rewriter = Rewriter { plan, runtime: &runtime, traits: Traits::default(), own_data: 0 };
+    let mut rewriter = Rewriter {
+        plan,
+        runtime: &runtime,
+        traits: Traits::default(),
+        notes: Notes::default(),
+        own_data: 0,
+    };
     rewriter.visit_block_mut(&mut function.block);
-    let traits = rewriter.traits;
+    let Rewriter { traits, mut notes, .. } = rewriter;
     let start =
         prologue::statements(&function.sig.ident, options, &plan.registers, traits, &runtime);
+    if options.explain {
+        for store in &plan.registers {
+            notes.add(store.name.span(), "the variable store is registered");
+        }
+        function.attrs.extend(notes.into_docs(function.sig.ident.span()));
+    }
     // Items may stand before any statement, and some lints want them there.
     let stmts = &mut function.block.stmts;
     let first = stmts.iter().position(|stmt| !matches!(stmt, Stmt::Item(_))).unwrap_or(stmts.len());
@@ -43,6 +60,7 @@ struct Rewriter<'a> {
     plan: &'a Plan,
     runtime: &'a Runtime,
     traits: Traits,
+    notes: Notes,
     /// How many reasons there are not to share the batches made here.
     own_data: usize,
 }
@@ -77,8 +95,18 @@ impl Rewriter<'_> {
         for name in calls.into_iter().flatten() {
             *expr.expr = Expr::Verbatim(self.runtime.call_in_place(name, span, &expr.expr));
         }
+        if let Some(mark) = plan.mark {
+            self.notes.mark(span, mark);
+        }
+        if plan.start {
+            self.notes.add(span, EQUAL);
+        }
         if let (true, Pat::Ident(pat)) = (plan.epoch, &*expr.pat) {
             let name = &pat.ident;
+            self.notes.add(
+                name.span(),
+                format!("`{name}` is the epoch that the order of the batches follows"),
+            );
             let told =
                 self.call("epoch", name.span(), quote::quote_spanned!(at(name.span())=> &#name));
             expr.body.stmts.insert(0, Stmt::Expr(told, Some(Token![;](at(name.span())))));
@@ -86,7 +114,7 @@ impl Rewriter<'_> {
     }
 
     /// A statement that stands before a `while` or `loop` that trains, and is there when the loop is.
-    fn synchronize(&self, stmt: &Stmt) -> Option<Stmt> {
+    fn synchronize(&mut self, stmt: &Stmt) -> Option<Stmt> {
         let (attrs, span) = match stmt {
             Stmt::Expr(Expr::While(inner), _) => (&inner.attrs, inner.while_token.span),
             Stmt::Expr(Expr::Loop(inner), _) => (&inner.attrs, inner.loop_token.span),
@@ -94,8 +122,13 @@ impl Rewriter<'_> {
         };
         let cfgs = attrs.iter().filter(|attr| attr.path().is_ident("cfg"));
         let call = self.runtime.call("synchronize", span, TokenStream::new());
-        let wanted = !marks::skipped(attrs) && self.plan_of(attrs).start;
-        wanted.then(|| {
+        let plan = self.plan_of(attrs);
+        let marked = !marks::skipped(attrs);
+        if let Some(mark) = plan.mark.filter(|_| marked) {
+            self.notes.mark(span, mark);
+        }
+        (marked && plan.start).then(|| {
+            self.notes.add(span, EQUAL);
             let tokens = quote::quote!(#(#cfgs)* #call);
             Stmt::Expr(Expr::Verbatim(tokens), Some(Token![;](at(span))))
         })
@@ -104,7 +137,11 @@ impl Rewriter<'_> {
     fn macro_expr(&mut self, expr: &mut ExprMacro) -> Option<Output> {
         let written = expr.clone();
         self.visit_macro_mut(&mut expr.mac);
-        output::rewrite(&written, expr, self.runtime)
+        let output = output::rewrite(&written, expr, self.runtime);
+        if output.is_some() {
+            self.notes.add(expr.mac.path.span(), "this goes out on the main rank");
+        }
+        output
     }
 
     fn statement_macro(&mut self, stmt: &mut StmtMacro) -> Option<Stmt> {
@@ -220,8 +257,10 @@ impl VisitMut for Rewriter<'_> {
         }
         if let Some(site) = site {
             let attrs = take_attrs(expr);
+            let span = sites::place(expr);
             if let Some(tokens) = sites::rewrite(site, expr, self.runtime, &mut self.traits) {
                 *expr = with_attrs(&attrs, tokens);
+                self.notes.site(span, site);
             }
         }
     }

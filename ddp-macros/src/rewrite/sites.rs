@@ -42,15 +42,20 @@ fn name_span(call: &ExprCall) -> Span {
         .map_or_else(|| call.func.span(), |segment| segment.ident.span())
 }
 
+/// The place of the word that makes an expression a site.
+pub(super) fn place(expr: &Expr) -> Span {
+    match expr {
+        Expr::Call(call) => name_span(call),
+        Expr::MethodCall(call) => call.method.span(),
+        expr => expr.span(),
+    }
+}
+
 /// A call around the expression as it is.
 ///
 /// Input: `Device::Cuda(0)` Output: `::ddp_runtime::__private::device(Device::Cuda(0))`
 fn around(function: &str, expr: &Expr, runtime: &Runtime) -> TokenStream {
-    let span = match expr {
-        Expr::Call(call) => name_span(call),
-        expr => expr.span(),
-    };
-    runtime.call(function, span, expr)
+    runtime.call(function, place(expr), expr)
 }
 
 /// Input: `gpu.map(Device::Cuda)`
@@ -66,23 +71,33 @@ fn device_function(takes_index: bool, expr: &Expr, runtime: &Runtime) -> TokenSt
 
 /// Input: `Iter2::new(&xs, &ys, 32)`
 ///
-/// Output: `::ddp_runtime::__private::iter2(Iter2::new, ::ddp_runtime::__private::site!(), &xs, &ys, 32)`
-///
-/// The user's function goes along, so that a type of the user's own with that name is a type error on its
-/// line, and the import of tch's stays in use.
+/// Output: `::ddp_runtime::__private::iter2({ let _ = Iter2::new; site!() }, &xs, &ys, 32)`
 fn iter2(fallible: bool, call: &ExprCall, runtime: &Runtime) -> TokenStream {
     let span = name_span(call);
-    let site = runtime.site(span);
-    let ExprCall { func, args, .. } = call;
+    let site = with_import_used(call, runtime.site(span));
+    let args = &call.args;
     let function = if fallible { "f_iter2" } else { "iter2" };
-    runtime.call(function, span, quote_spanned!(at(span)=> #func, #site, #args))
+    runtime.call(function, span, quote_spanned!(at(span)=> #site, #args))
 }
 
-/// Input: `tch::manual_seed(42)` Output: `::ddp_runtime::__private::manual_seed(tch::manual_seed, 42)`
+/// Input: `tch::manual_seed(42)` Output: `::ddp_runtime::__private::manual_seed(42)`
+///
+/// Input: `manual_seed(42)` Output: `::ddp_runtime::__private::manual_seed({ let _ = manual_seed; 42 })`
 fn seed(call: &ExprCall, runtime: &Runtime) -> TokenStream {
-    let ExprCall { func, args, .. } = call;
-    let span = name_span(call);
-    runtime.call("manual_seed", span, quote_spanned!(at(span)=> #func, #args))
+    let seed = call.args.first().map(ToTokens::to_token_stream).unwrap_or_default();
+    runtime.call("manual_seed", name_span(call), with_import_used(call, seed))
+}
+
+/// The value, and a mention of the function that is no longer called: its import would be reported as unused
+/// otherwise. A path that begins with the crate needs none.
+fn with_import_used(call: &ExprCall, value: TokenStream) -> TokenStream {
+    let function = &call.func;
+    let whole = crate::recognise::callee(call).is_some_and(|path| {
+        path.leading_colon.is_some()
+            || path.segments.first().is_some_and(|first| first.ident == "tch")
+    });
+    let span = at(name_span(call));
+    if whole { value } else { quote_spanned!(span=> { let _ = #function; #value }) }
 }
 
 /// Input: `data.train_iter(64)`

@@ -6,8 +6,10 @@ fn iterators(xs: &Tensor, ys: &Tensor) {
     use ::ddp_runtime::__private::{DataOf as _, DataOther as _};
     for (x, y) in ::ddp_runtime::__private::start(
         ::ddp_runtime::__private::iter2(
-                Iter2::new,
-                ::ddp_runtime::__private::site!(),
+                {
+                    let _ = Iter2::new;
+                    ::ddp_runtime::__private::site!()
+                },
                 &xs,
                 &ys,
                 32,
@@ -25,7 +27,6 @@ fn iterators(xs: &Tensor, ys: &Tensor) {
         step_text(&text);
     }
     let mut it = ::ddp_runtime::__private::f_iter2(
-        tch::data::Iter2::f_new,
         ::ddp_runtime::__private::site!(),
         &xs,
         &ys,

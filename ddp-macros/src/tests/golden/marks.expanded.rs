@@ -26,8 +26,10 @@ fn marked(games: &[Game]) {
     }
     for fold in ::ddp_runtime::__private::start(::ddp_runtime::__private::same(folds)) {
         for (x, y) in ::ddp_runtime::__private::iter2(
-            Iter2::new,
-            ::ddp_runtime::__private::site!(),
+            {
+                let _ = Iter2::new;
+                ::ddp_runtime::__private::site!()
+            },
             &fold.xs,
             &fold.ys,
             32,

@@ -54,7 +54,10 @@ fn output() {
         .with_message("epoch");
     let spinner = ::ddp_runtime::__private::bar(ProgressBar::new_spinner());
     writeln!(table, "{epoch},{mean}")?;
-    ::ddp_runtime::__private::manual_seed(tch::manual_seed, 42);
-    ::ddp_runtime::__private::manual_seed(manual_seed, seed);
+    ::ddp_runtime::__private::manual_seed(42);
+    ::ddp_runtime::__private::manual_seed({
+        let _ = manual_seed;
+        seed
+    });
     #[allow(unreachable_code)] __ddp_scope.leave(())
 }

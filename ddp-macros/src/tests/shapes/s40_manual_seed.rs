@@ -1,5 +1,5 @@
 //! manual_seed in the body.
-//! has: manual_seed(tch::manual_seed, 42);
+//! has: manual_seed(42);
 
 #[distributed]
 fn train() -> Result<()> {
