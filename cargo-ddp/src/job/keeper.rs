@@ -51,14 +51,21 @@ impl Keeper {
     /// The job is over and cleaned up.
     pub(super) fn dismiss(mut self) {
         self.say(FAREWELL);
-        self.pipe = None;
-        let _ = self.process.wait();
     }
 
     fn say(&mut self, line: &str) {
         if let Some(pipe) = &mut self.pipe {
             let _ = pipe.write_all(format!("{line}\n").as_bytes());
         }
+    }
+}
+
+impl Drop for Keeper {
+    /// Waits for the keeper's end, so that it does not outlive the launcher: at once after a
+    /// farewell, and otherwise when it has cleaned up.
+    fn drop(&mut self) {
+        self.pipe = None;
+        let _ = self.process.wait();
     }
 }
 

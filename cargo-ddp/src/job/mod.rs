@@ -67,9 +67,9 @@ fn run_ranks(
     plan: &plan::Plan,
     listener: Option<store::Listener>,
 ) -> Result<u8, RunError> {
-    let mut keeper = keeper::Keeper::start(&plan.report_dir)?;
-    let signals = watch::Signals::listen()?;
     let outputs = rank_outputs(args, plan)?;
+    let signals = watch::Signals::listen()?;
+    let mut keeper = keeper::Keeper::start(&plan.report_dir)?;
     let mut output = Output::new();
     let mut children = spawn::Children::default();
     let started = start(plan, listener, &outputs, &mut output, &mut children, &mut keeper);
