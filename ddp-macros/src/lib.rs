@@ -1,4 +1,7 @@
-//! The attribute `#[distributed]`.
+//! The attribute `#[distributed]`: data-parallel training for a function written for one device.
+//!
+//! This crate is the attribute alone; programs depend on `ddp-runtime`, which re-exports it. All documentation is
+//! on [`macro@distributed`].
 
 mod analysis;
 mod check;
@@ -17,6 +20,161 @@ mod tests;
 use proc_macro::TokenStream;
 
 /// Trains the function's loop on several devices, one process each.
+///
+/// ```ignore
+/// use ddp_runtime::distributed;
+///
+/// #[distributed]
+/// fn train(data: &Dataset) -> anyhow::Result<()> {
+///     let vs = nn::VarStore::new(Device::cuda_if_available());
+///     let net = Net::new(&vs.root());
+///     let mut opt = nn::Adam::default().build(&vs, 1e-3)?;
+///     for epoch in 0..10 {
+///         for (x, y) in data.train_iter(64).shuffle().to_device(vs.device()) {
+///             opt.backward_step(&net.forward(&x).cross_entropy_for_logits(&y));
+///         }
+///         println!("epoch {epoch}");
+///     }
+///     vs.save("net.ot")?;
+///     Ok(())
+/// }
+/// ```
+///
+/// Started with `cargo ddp run -n 4`, four processes train together; started plainly, it is the function as it
+/// was written. (The examples here are not compiled, as this crate is free of libtorch; those of the repository's
+/// `examples` are.)
+///
+/// # What changes
+///
+/// Each change is one call into the runtime, so `cargo expand` stays readable; `#[distributed(explain)]` lists
+/// them in the function's documentation. Found are, in the body and in closures inside it, but not in `fn` items
+/// inside it:
+///
+/// | written | on several ranks |
+/// | --- | --- |
+/// | the function | begins by joining the group; its value, `return` and errors end it for this rank |
+/// | `Device::Cuda(_)`, `Device::cuda_if_available()`, `kind::FLOAT_CUDA` and its like | the rank's device |
+/// | `VarStore::new(..)`, parameters `&VarStore`, `&mut VarStore`, `VarStore` | equal on all ranks before the first step |
+/// | `data.train_iter(n)`, `text.iter_shuffle(len, n)`, `Iter2::new(xs, ys, n)` | the rank's share of the batches |
+/// | a `for` over numbers around such batches | tells them the epoch |
+/// | `println!` and its like, `dbg!` | the main rank prints, all evaluate the arguments |
+/// | `info!`, `debug!`, `trace!` of `log` and `tracing` | the main rank logs; a level that is off evaluates nothing |
+/// | `ProgressBar::new(n)`, `MultiProgress::new()` | hidden on the other ranks |
+/// | `vs.save(path)` | the main rank writes, all wait and get its result |
+/// | `tch::manual_seed(s)` | one stream for weights and order, one of the rank's own for the rest |
+///
+/// `backward` and `step` are not touched: the runtime averages the gradients inside every `backward` that runs
+/// while the function does, wherever it is written. `warn!` and `error!` are not touched either, since every
+/// rank's warnings matter. `test_iter` is not shared: every rank evaluates the whole set.
+///
+/// A name that is not tch's is left alone where its type tells so: `table.save(path)` and `own.train_iter(n)` of
+/// other types stay what they are.
+///
+/// # Marks
+///
+/// Where it cannot be told how a loop that trains is to be shared, the attribute asks for one word on it:
+///
+/// ```ignore
+/// #[ddp(shard)] // every rank takes every W-th item, all the same number
+/// for part in games.chunks(256) { step(part); }
+///
+/// #[ddp(each)] // every rank runs all items, on data of its own
+/// while let Ok(batch) = receiver.recv() { step(&batch); }
+///
+/// #[ddp(same)] // every rank does the same work
+/// for fold in folds { step(&fold); }
+///
+/// #[ddp(skip)] // nothing in this statement is rewritten or checked
+/// println!("every rank says this");
+/// ```
+///
+/// What feeds a marked loop, in its head or from a variable, is not shared a second time, nor are batches that are
+/// made in the body of a loop marked `shard` or `each`, since its data is the rank's own. No mark is needed
+/// around a loop that is shared by itself, nor on a range of numbers that picks no rows out of data.
+///
+/// A program that has the attribute under a condition, `#[cfg_attr(feature = "ddp", distributed)]`, writes its
+/// marks in the same way: `#[cfg_attr(feature = "ddp", ddp(shard))]`.
+///
+/// # Options
+///
+/// Each can be overridden from the environment, as `DDP_` and its name in capitals. Beside each stands what does
+/// the same without the attribute.
+///
+/// **`batch = "per_rank"`** (default) or **`"global"`**: what a batch size means. Per rank, a step sees world size
+/// times as many samples, as under PyTorch's DistributedDataParallel; global, it sees what one process would.
+///
+/// ```ignore
+/// let options = Options { batch: Batch::Global, ..Options::default() };
+/// let scope = Scope::with_options("train", options)?;
+/// ```
+///
+/// **`backend = "auto"`** (default), `"nccl"`, `"gloo"`, `"shm"`: the transport of the gradients.
+///
+/// ```ignore
+/// let options = Options { backend: Backend::Gloo, ..Options::default() };
+/// ```
+///
+/// **`sync_batch_norm`**: batch normalisation uses the mean and variance over all ranks. Without the attribute:
+/// `torch.nn.SyncBatchNorm` in PyTorch; in tch there is nothing to convert.
+///
+/// **`seed = 7`**: the order of shared data, and of what no `manual_seed` decides.
+///
+/// ```ignore
+/// let options = Options { seed: 7, ..Options::default() };
+/// ```
+///
+/// **`uneven = "error"`** (default) or **`"join"`**: when a rank returns while others train, end the job with an
+/// error that says where each rank was, or let it go on answering with weight zero until all have returned, as
+/// PyTorch's `join()` does.
+///
+/// **`accumulate = 4`**: average once in four backwards, instead of in each. The result is the same, the traffic a
+/// quarter.
+///
+/// ```ignore
+/// if (i + 1) % 4 == 0 { loss.backward() } else { scope.no_sync(|| loss.backward()) }
+/// ```
+///
+/// **`print = "main"`** (default) or **`"all"`**: who prints.
+///
+/// ```ignore
+/// if scope.is_main() { println!("..") }
+/// ```
+///
+/// **`timeout = 300`**: the longest wait for another rank, in seconds.
+///
+/// ```ignore
+/// let options = Options { timeout: Duration::from_secs(300), ..Options::default() };
+/// ```
+///
+/// **`bucket_mb = 25`**: the size of a gradient bucket, in MiB.
+///
+/// ```ignore
+/// let options = Options { bucket_bytes: 25 << 20, ..Options::default() };
+/// ```
+///
+/// **`compress = "none"`** (default), `"bf16"`, `"fp16"`: the form in which gradients travel.
+///
+/// **`crate = "path"`**: where the runtime is, if not at `::ddp_runtime`.
+///
+/// **`explain`**: the function's documentation lists each line that was changed, and to what end.
+///
+/// # What is refused
+///
+/// At compile time, on the smallest wrong token and with the line to write instead: functions that are `async` or
+/// `const` or have no body; loops that train of which nobody says how to share them; work on several CUDA
+/// devices; a step on another thread; a call that waits for all ranks inside a branch on the rank; a `break` or
+/// `continue` that surely depends on the rank's own loss without a vote; a shuffle by an unseeded generator
+/// beside a loop marked `shard`. What cannot be seen in the tokens, the runtime refuses before the first wrong
+/// step.
+///
+/// # Limits
+///
+/// * A value of a user's type whose method `train_iter`, `iter_shuffle` or `save` takes `self` by value behind a
+///   reborrow, or whose type named `Iter2` is not tch's, is a type error on that line: write `#[ddp(skip)]` there.
+/// * Arguments of macros are looked into where the macro is well known (`vec!`, `format!`, `assert!` and their
+///   like); the tokens of others stay as they are, a `backward` in them is noticed.
+/// * An exit by `?`, or by a `return` inside a macro such as `bail!`, ends the function's part in the group as a
+///   failure, unless the runtime finds that all ranks left alike.
 #[proc_macro_attribute]
 pub fn distributed(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::expand(args.into(), item.into()).into()

@@ -19,6 +19,9 @@ pub(crate) enum Source {
     Unknown,
 }
 
+/// Types of the runtime that share by themselves.
+const BY_HAND: [&str; 4] = ["DataLoader", "DistributedSampler", "ShardedIter2", "ShardedTextIter"];
+
 /// Methods that take the items away: what comes out is a figure.
 const FIGURES: [&str; 8] = ["count", "len", "size_hint", "sum", "max", "min", "product", "last"];
 
@@ -80,17 +83,14 @@ fn of_call(call: &ExprCall, expr: &Expr, names: &Names) -> Source {
         return Source::Shared;
     }
     let Some(path) = recognise::callee(call) else { return Source::Unknown };
-    if path
-        .segments
-        .iter()
-        .any(|part| part.ident == "DataLoader" || part.ident == "DistributedSampler")
-    {
+    let by_hand = |name: &syn::Ident| BY_HAND.iter().any(|known| name == known);
+    if path.segments.iter().any(|segment| by_hand(&segment.ident)) {
         return Source::Shared;
     }
     let first = || call.args.first().map_or(Source::Unknown, |first| of(first, names));
     match macros::name(path).as_str() {
         // The user shares by hand.
-        "shard" | "each" | "same" if call.args.len() == 1 => Source::Shared,
+        "shard" => Source::Shared,
         "tqdm" | "enumerate" => first(),
         "zip" => zipped(call.args.iter(), names),
         _ => Source::Unknown,

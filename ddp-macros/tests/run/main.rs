@@ -19,7 +19,7 @@
 
 extern crate self as ddp_runtime;
 
-#[path = "../stub.rs"]
+#[path = "../support/stub.rs"]
 pub mod __private;
 
 /// What a module of the user may be called.

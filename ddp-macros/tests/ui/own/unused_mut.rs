@@ -1,5 +1,5 @@
 extern crate self as ddp_runtime;
-#[path = "../../stub.rs"]
+#[path = "../../support/stub.rs"]
 mod __private;
 #[allow(unused_imports)]
 use __private::*;
