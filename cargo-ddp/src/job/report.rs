@@ -153,20 +153,22 @@ impl Verdict {
     }
 
     fn details(&self, text: &mut String, cause: &FailureRecord, lines: &[String]) {
-        if self.by_rank {
-            for line in cause.message.trim_end().lines() {
+        for line in cause.message.trim_end().lines() {
+            let _ = write!(text, "\n  | {line}");
+        }
+        // A rank that left by `?` knows that it failed, but its error is printed by whoever called it.
+        if cause.message.is_empty() && !lines.is_empty() {
+            text.push_str("\n  the last lines of its stderr:");
+            for line in lines {
                 let _ = write!(text, "\n  | {line}");
             }
+        }
+        if self.by_rank {
             if !cause.operation.is_empty() {
                 let _ = write!(text, "\n  during: {}", cause.operation);
             }
             if let Some(place) = &cause.place {
                 let _ = write!(text, "\n  at: {place}");
-            }
-        } else if !lines.is_empty() {
-            text.push_str("\n  the last lines of its stderr:");
-            for line in lines {
-                let _ = write!(text, "\n  | {line}");
             }
         }
     }

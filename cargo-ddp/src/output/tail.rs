@@ -7,19 +7,26 @@ const KEPT: usize = 40;
 /// How much of a line is kept, in bytes.
 const WIDEST: usize = 500;
 
-/// The last lines of a stream.
+/// The last lines of a stream. The frames of backtraces are left out: they are in the output itself,
+/// and one of them would take the place of all that was said before it.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     lines: VecDeque<String>,
+    in_backtrace: bool,
 }
 
 impl Tail {
     /// Takes a line in, as a terminal would have left it.
     pub(super) fn push(&mut self, line: &[u8]) {
+        let line = readable(line);
+        self.in_backtrace = begins_backtrace(&line) || self.in_backtrace && is_of_backtrace(&line);
+        if self.in_backtrace {
+            return;
+        }
         if self.lines.len() == KEPT {
             self.lines.pop_front();
         }
-        self.lines.push_back(readable(line));
+        self.lines.push_back(line);
     }
 
     /// The lines, without blank ones at the end.
@@ -27,6 +34,24 @@ impl Tail {
         let blank = self.lines.iter().rev().take_while(|line| line.trim().is_empty()).count();
         self.lines.iter().take(self.lines.len() - blank).cloned().collect()
     }
+}
+
+/// The head of a backtrace: of a Rust panic, of an `anyhow` error, or of a libtorch exception.
+fn begins_backtrace(line: &str) -> bool {
+    let line = line.trim();
+    line.eq_ignore_ascii_case("stack backtrace:")
+        || line.starts_with("Exception raised from ") && line.ends_with("(most recent call first):")
+}
+
+/// A frame, its place, what Rust notes below the last one, or a blank line.
+fn is_of_backtrace(line: &str) -> bool {
+    let line = line.trim_start();
+    let number = line.trim_start_matches(|char: char| char.is_ascii_digit());
+    line.is_empty()
+        || (number.len() < line.len() && number.starts_with(": "))
+        || line.starts_with("at ")
+        || line.starts_with("frame #")
+        || line.starts_with("note: Some details are omitted")
 }
 
 /// `line` as text: what a carriage return has overwritten, escape sequences and control characters
@@ -70,6 +95,38 @@ mod tests {
         let lines = tail.lines();
         assert_eq!(lines.len(), KEPT - 1, "the blank line took a place");
         assert_eq!(lines.last().map(String::as_str), Some("99"));
+    }
+
+    #[test]
+    fn frames_of_backtraces_are_left_out() {
+        let text = "before
+thread 'main' panicked at src/main.rs:2:5:
+no such column
+stack backtrace:
+   0: rust_begin_unwind
+             at /rustc/1/library/std/src/panicking.rs:689:5
+note: Some details are omitted, run with `RUST_BACKTRACE=full` for a verbose backtrace.
+Exception raised from check at /pytorch/c10/x.cpp:3 (most recent call first):
+frame #0: c10::Error::Error() + 0x9
+frame #1: <unknown function> + 0x1 (0x7 in /lib/libc.so.6)
+
+Error: no column
+
+Stack backtrace:
+   0: main
+  18: _start
+after";
+        let mut tail = Tail::default();
+        text.lines().for_each(|line| tail.push(line.as_bytes()));
+        let expected = [
+            "before",
+            "thread 'main' panicked at src/main.rs:2:5:",
+            "no such column",
+            "Error: no column",
+            "",
+            "after",
+        ];
+        assert_eq!(tail.lines(), expected);
     }
 
     #[test]
