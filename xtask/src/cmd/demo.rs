@@ -1,4 +1,6 @@
 //! `cargo xtask demo`: the same training program on one process and on two ranks.
+//!
+//! Every process gets the same number of threads, so that the comparison shows what ranks add.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -11,6 +13,9 @@ use crate::{programs::Programs, setup, style};
 
 /// What counts as having learned: the share of held-out digits told rightly.
 const WANTED_ACCURACY: f64 = 97.0;
+
+/// Threads of a process, for libtorch.
+const THREADS: &str = "OMP_NUM_THREADS";
 
 /// How to show it.
 #[derive(clap::Args)]
@@ -39,17 +44,21 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
     setup::provide(ws)?;
     let programs = Programs::build(ws, &["ddp-examples"], &["01-single", "02-distributed"])?;
 
-    style::heading("one process: examples/01-single");
+    let threads = threads(args.ranks);
+    style::heading(&format!("one process: examples/01-single, threads: {threads}"));
     let mut single = ws.command(programs.path("01-single")?);
-    let single = train(single.args(&args.program))?;
+    let single = train(single.args(&args.program).env(THREADS, &threads))?;
 
     let ranks = args.ranks.to_string();
     style::heading(&format!(
         "{ranks} ranks: examples/02-distributed, the same file plus two lines"
     ));
     let mut distributed = ws.cargo(["ddp", "run", "-n", &ranks, "--release"]);
-    distributed.args(["-p", "ddp-examples", "--bin", "02-distributed", "--"]);
-    let distributed = train(distributed.args(&args.program))?;
+    distributed.args(["-p", "ddp-examples", "--bin", "02-distributed"]);
+    if !args.program.is_empty() {
+        distributed.arg("--");
+    }
+    let distributed = train(distributed.args(&args.program).env(THREADS, &threads))?;
 
     println!("\n{}", table(single, distributed, args.ranks));
     for (name, report) in [("01-single", single), ("02-distributed", distributed)] {
@@ -58,6 +67,14 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The caller's number of threads, else the cores shared out over the ranks.
+fn threads(ranks: u16) -> String {
+    std::env::var(THREADS).ok().filter(|set| !set.is_empty()).unwrap_or_else(|| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        (cores / usize::from(ranks)).max(1).to_string()
+    })
 }
 
 /// Runs a training program, showing its output as it comes.
