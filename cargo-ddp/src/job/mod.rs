@@ -25,7 +25,7 @@ pub(crate) use keeper::{ARGUMENT as KEEPER_ARGUMENT, keep};
 
 use crate::cli::{Count, RunArgs};
 use crate::error::RunError;
-use crate::host::{cores, gpus};
+use crate::host::{cores, gpus, oom::OomWatch};
 use crate::output::{Output, RankOutput, Terminals, routes};
 use crate::program::{self, Program};
 use crate::style;
@@ -70,6 +70,7 @@ fn run_ranks(
     let outputs = rank_outputs(args, plan)?;
     let signals = watch::Signals::listen()?;
     let mut keeper = keeper::Keeper::start(&plan.report_dir)?;
+    let memory = OomWatch::start();
     let mut output = Output::new();
     let mut children = spawn::Children::default();
     let started = start(plan, listener, &outputs, &mut output, &mut children, &mut keeper);
@@ -80,7 +81,8 @@ fn run_ranks(
         keeper.dismiss();
         return Err(error);
     }
-    let outcome = watch::watch(signals, &children, supervise::Limits::with_grace(args.grace))?;
+    let mut outcome = watch::watch(signals, &children, supervise::Limits::with_grace(args.grace))?;
+    outcome.out_of_memory = memory.has_killed();
     children.kill_groups();
     sweep::sweep(&plan.report_dir);
     children.reap();
@@ -133,11 +135,17 @@ fn rank_count(args: &RunArgs) -> Result<usize, RunError> {
         Count::Auto => cores::usable().count,
     };
     let backend = std::env::var(ddp_env::names::DDP_BACKEND).unwrap_or_default();
-    let on_cpu = ["gloo", "shm"].contains(&backend.as_str());
-    if gpus > 0 && ranks > gpus && !args.share_gpus && !on_cpu {
+    if too_few_gpus(ranks, gpus, &backend) && !args.share_gpus {
         return Err(RunError::TooFewGpus { ranks, gpus });
     }
     Ok(ranks)
+}
+
+/// Whether some rank would find no GPU of its own. A host without any, or a job whose transport is
+/// one of the CPU's, needs none.
+fn too_few_gpus(ranks: usize, gpus: usize, backend: &str) -> bool {
+    let on_cpu = ["gloo", "shm"].contains(&backend);
+    gpus > 0 && ranks > gpus && !on_cpu
 }
 
 /// The path as cargo shows it: relative where it lies below the current folder.
@@ -163,5 +171,27 @@ fn poll(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
             return false;
         }
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p35_more_ranks_than_gpus_are_refused_with_both_numbers() {
+        assert!(too_few_gpus(8, 4, ""));
+        assert!(too_few_gpus(8, 4, "nccl"));
+        assert!(!too_few_gpus(4, 4, ""));
+        assert!(!too_few_gpus(8, 0, ""), "a host without GPUs trains on the CPU");
+        assert!(!too_few_gpus(8, 4, "gloo"));
+        let text = RunError::TooFewGpus { ranks: 8, gpus: 4 }.to_string();
+        assert!(text.starts_with("8 ranks asked for, but 4 GPUs are visible"), "{text}");
+    }
+
+    #[test]
+    fn polling_ends_with_success_or_the_limit() {
+        assert!(poll(Duration::ZERO, || true));
+        assert!(!poll(Duration::from_millis(5), || false));
     }
 }

@@ -158,7 +158,7 @@ impl Plan {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::HashMap;
     use std::num::NonZeroUsize;
 
@@ -186,6 +186,11 @@ mod tests {
             },
             args: Vec::new(),
         }
+    }
+
+    /// Two ranks on one host, for the tests of other rooms.
+    pub(in crate::job) fn two_ranks() -> Plan {
+        plan(Hosts::new(&args(1, 0, None), 2).unwrap())
     }
 
     fn env(

@@ -28,7 +28,8 @@ pub(super) fn conclude(plan: &Plan, outcome: &Outcome, tails: &[SharedTail]) -> 
         Some(tail.lock().unwrap_or_else(PoisonError::into_inner).lines())
     };
     let verdict = verdict(outcome, &records);
-    if let Some(text) = verdict.text(plan, outcome, &|rank| lines_of(rank).unwrap_or_default()) {
+    let lines_of = |rank: usize| lines_of(rank).unwrap_or_default();
+    if let Some(text) = verdict.text(plan, outcome, &lines_of, style::wanted()) {
         style::say(&text);
     }
     verdict.exit_code
@@ -123,8 +124,8 @@ impl Verdict {
         plan: &Plan,
         outcome: &Outcome,
         lines_of: &dyn Fn(usize) -> Vec<String>,
+        colour: bool,
     ) -> Option<String> {
-        let colour = style::wanted();
         let mut text = String::new();
         if let Some(request) = outcome.request {
             let name = signal_name(request.number());
@@ -144,6 +145,13 @@ impl Verdict {
         text.push_str(&how(outcome, cause));
         if cause.kind == FailureKind::Peer && plan.hosts.nnodes > 1 {
             text.push_str("\n  the first failure is in the report of another host");
+        }
+        let killed = outcome
+            .exits
+            .iter()
+            .any(|exit| exit.rank == cause.rank && exit.ended == Ended::Signal(libc::SIGKILL));
+        if killed && outcome.out_of_memory {
+            text.push_str("\n  the kernel has killed a process of this control group for memory");
         }
         self.details(&mut text, cause, &lines_of(cause.rank));
         for exit in others {

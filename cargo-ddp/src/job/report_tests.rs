@@ -91,3 +91,35 @@ fn ends_are_told_in_words() {
     assert_eq!(described_end(Ended::Signal(libc::SIGUSR1)), "killed by SIGUSR1");
     assert_eq!(signal_name(64), "signal 64");
 }
+
+/// The report of a job of two ranks on one host.
+fn text(outcome: &Outcome, records: &[FailureRecord], lines: &[&str]) -> String {
+    let lines_of = |_rank: usize| lines.iter().map(|line| (*line).to_owned()).collect();
+    let plan = super::super::plan::tests::two_ranks();
+    verdict(outcome, records).text(&plan, outcome, &lines_of, false).unwrap_or_default()
+}
+
+#[test]
+fn memory_is_named_only_where_it_can_be_the_cause() {
+    let mut outcome = job(&[exit(1, Ended::Signal(libc::SIGKILL), 1)]);
+    let memory = "killed a process of this control group for memory";
+    assert!(!text(&outcome, &[], &[]).contains(memory));
+    outcome.out_of_memory = true;
+    assert!(text(&outcome, &[], &[]).contains(memory));
+    outcome.exits[0].ended = Ended::Code(1);
+    assert!(!text(&outcome, &[], &[]).contains(memory));
+}
+
+#[test]
+fn a_report_has_the_words_of_the_rank_or_else_its_last_lines() {
+    let outcome = job(&[exit(1, Ended::Code(1), 1), exit(0, Ended::Code(81), 2)]);
+    let expected = "error: rank 1 of 2 failed first: exit code 1\n  \
+         the last lines of its stderr:\n  | so it goes\n  \
+         rank 0: exit code 81 (ended because another rank had failed)";
+    assert_eq!(text(&outcome, &[], &["so it goes"]), expected);
+    let record = record(1, FailureKind::Error, 1);
+    let expected = "error: rank 1 of 2 failed first: exit code 1\n  | text of 1\n  \
+         during: train\n  at: src/main.rs:7\n  \
+         rank 0: exit code 81 (ended because another rank had failed)";
+    assert_eq!(text(&outcome, &[record], &["so it goes"]), expected);
+}

@@ -118,6 +118,8 @@ pub(super) struct Outcome {
     pub(super) request: Option<Request>,
     /// Ranks that the kernel has not ended.
     pub(super) stuck: Vec<usize>,
+    /// Whether the kernel has killed a process of the launcher's control group for memory.
+    pub(super) out_of_memory: bool,
 }
 
 impl Supervisor {
@@ -202,7 +204,12 @@ impl Supervisor {
     }
 
     pub(super) fn into_outcome(self) -> Outcome {
-        Outcome { exits: self.exits, request: self.request, stuck: self.running }
+        Outcome {
+            exits: self.exits,
+            request: self.request,
+            stuck: self.running,
+            out_of_memory: false,
+        }
     }
 
     /// Whether all failures so far are ranks that were asked to end, by somebody else.

@@ -75,7 +75,7 @@ fn nobody_listens_any_more_when_rank_0_is_gone() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_one_clear_line() {
+fn p09_a_port_that_is_taken_is_one_clear_line() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let done = harness::script(2, &format!("--master-port {port}"), "true").run();
@@ -95,7 +95,7 @@ fn an_asked_for_port_is_used() {
 }
 
 #[test]
-fn threads_are_shared_out_unless_the_user_has_set_them() {
+fn p10_threads_are_shared_out_unless_the_user_has_set_them() {
     let dir = tempfile::tempdir().unwrap();
     let job = || harness::script(1, "", DUMP).env("DIR", dir.path());
     ok(&job().env_remove("OMP_NUM_THREADS").env_remove("SLURM_CPUS_PER_TASK").run());
