@@ -35,8 +35,8 @@ pub struct Scope {
 enum State {
     /// One rank: nothing to do.
     Single,
-    /// Inside another scope.
-    Joined(Arc<Session>),
+    /// Inside another scope, whose epoch stands again when this one ends.
+    Joined(Arc<Session>, Option<u64>),
     /// The outermost one. The route is taken away before the session ends.
     Outermost(Arc<Session>, Option<Route>),
     /// Over.
@@ -64,7 +64,8 @@ impl Scope {
             return Ok(Self { state: State::Single });
         };
         if let Some(session) = session::current() {
-            return Ok(Self { state: State::Joined(session) });
+            let outer_epoch = epoch::replace_told(None);
+            return Ok(Self { state: State::Joined(session, outer_epoch) });
         }
         check_supported(&options)?;
         prepare_process();
@@ -87,7 +88,7 @@ impl Scope {
 
     fn session(&self) -> Option<&Arc<Session>> {
         match &self.state {
-            State::Joined(session) | State::Outermost(session, _) => Some(session),
+            State::Joined(session, _) | State::Outermost(session, _) => Some(session),
             State::Single | State::Finished => None,
         }
     }
@@ -193,9 +194,17 @@ impl Scope {
         self.close()
     }
 
+    /// Leaves a scope that had joined another.
+    fn rejoin(&mut self) {
+        if let State::Joined(_, outer_epoch) = self.state {
+            epoch::replace_told(outer_epoch);
+            self.state = State::Finished;
+        }
+    }
+
     pub(crate) fn close(&mut self) -> Result<()> {
         let State::Outermost(session, _) = &self.state else {
-            self.state = State::Finished;
+            self.rejoin();
             return Ok(());
         };
         if let Some(error) = session.first_error() {
@@ -226,6 +235,8 @@ impl Drop for Scope {
     }
 }
 
+const LEFT_EARLY: &str = "it returned early with an error, which its own output shows";
+
 /// A scope ends early: tells everyone why.
 fn abandon(session: &Session) {
     if session.first_error().is_some() {
@@ -235,13 +246,10 @@ fn abandon(session: &Session) {
     let panic = std::thread::panicking().then(report::last_panic).flatten();
     let (kind, message, place) = match panic {
         Some(panic) => (FailureKind::Panic, format!("panicked: {}", panic.message), panic.place),
-        None => (
-            FailureKind::Error,
-            format!("`{}` ended early with an error, which its own output shows", session.name()),
-            None,
-        ),
+        // The error itself is on its way to the caller, who prints it: the launcher takes its text from there.
+        None => (FailureKind::Error, String::new(), None),
     };
-    session.tell_others(&message);
+    session.tell_others(if message.is_empty() { LEFT_EARLY } else { &message });
     report::write(&session.record(kind, message, place));
 }
 

@@ -83,10 +83,6 @@ impl Session {
         &self.options
     }
 
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// The error that made the group unusable.
     pub(crate) fn first_error(&self) -> Option<Error> {
         self.first_error.lock().unwrap_or_else(PoisonError::into_inner).clone()

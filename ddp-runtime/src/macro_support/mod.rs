@@ -1,15 +1,13 @@
 //! What the expansion of `#[distributed]` calls: one function for each rewrite, nothing a program should name itself.
 //!
 //! Each is a thin cover over public API. Where the attribute cannot know a type, the function takes any type and acts on
-//! those it knows (`Any`), or the expansion lets method resolution choose (see [`probe`]).
+//! those it knows (`Any`), or the expansion lets method resolution choose (`probe`).
 mod probe;
 
 use std::any::Any;
 use std::cell::Cell;
-use std::fmt::Debug;
 use std::time::Duration;
 
-use tch::data::Iter2;
 use tch::nn::VarStore;
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -17,14 +15,13 @@ use crate::data::{self, Order, ShardedIter2, epoch as clock};
 use crate::device as devices;
 use crate::error::{Error, Result};
 use crate::options;
-use crate::output::{self, Print};
-use crate::random;
 use crate::scope::{Scope, current_share, end_process};
 use crate::session;
 use crate::world;
 
 pub use crate::options::Batch;
-pub use crate::output::{bar, eprint, eprintln, print, println};
+pub use crate::output::{Level, bar, dbg, eprint, eprintln, logs, print, println};
+pub use crate::random::manual_seed;
 pub use probe::{Data, DataOf, DataOther, SaveOther, SaveStore, TypeOf, type_of};
 
 /// The options written in the attribute.
@@ -265,15 +262,9 @@ fn order(site: &'static str) -> Order {
     Order { seed, epoch: clock::epoch_at(site) }
 }
 
-/// `Iter2::new(..)`. That the constructor is tch's own is settled by its type.
+/// `Iter2::new(..)`.
 #[must_use]
-pub fn iter2(
-    _new: fn(&Tensor, &Tensor, i64) -> Iter2,
-    site: &'static str,
-    xs: &Tensor,
-    ys: &Tensor,
-    batch_size: i64,
-) -> ShardedIter2 {
+pub fn iter2(site: &'static str, xs: &Tensor, ys: &Tensor, batch_size: i64) -> ShardedIter2 {
     synchronize();
     ShardedIter2::new(xs, ys, batch_size, current_share(), order(site))
 }
@@ -283,7 +274,6 @@ pub fn iter2(
 /// # Errors
 /// As tch's.
 pub fn f_iter2(
-    _new: fn(&Tensor, &Tensor, i64) -> std::result::Result<Iter2, TchError>,
     site: &'static str,
     xs: &Tensor,
     ys: &Tensor,
@@ -291,35 +281,6 @@ pub fn f_iter2(
 ) -> std::result::Result<ShardedIter2, TchError> {
     synchronize();
     ShardedIter2::f_new(xs, ys, batch_size, current_share(), order(site))
-}
-
-/// `tch::manual_seed(..)`.
-pub fn manual_seed(_seed: fn(i64), seed: i64) {
-    random::manual_seed(seed);
-}
-
-/// `dbg!(..)`: the value is everyone's, the line the main rank's.
-pub fn dbg<T: Debug>(site: &str, text: &str, value: T) -> T {
-    output::eprintln(format_args!("[{site}] {text} = {value:#?}"));
-    value
-}
-
-/// The levels that only the main rank logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// `info!`
-    Info,
-    /// `debug!`
-    Debug,
-    /// `trace!`
-    Trace,
-}
-
-/// Whether this rank logs at a level. Warnings and errors are every rank's, and not asked about.
-#[must_use]
-pub fn logs(_level: Level) -> bool {
-    world::is_main()
-        || session::current().is_some_and(|session| session.options().print == Print::All)
 }
 
 /// Where in the program a shared iterator is made.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tch::TchError;
-use tch::data::{Iter2, TextData};
+use tch::data::TextData;
 use tch::nn::VarStore;
 use tch::vision::dataset::Dataset;
 
@@ -48,7 +48,7 @@ impl SharedDataset<'_> {
     /// As `Dataset::train_iter`, this rank's share.
     #[must_use]
     pub fn train_iter(&self, batch_size: i64) -> ShardedIter2 {
-        super::iter2(Iter2::new, self.1, &self.0.train_images, &self.0.train_labels, batch_size)
+        super::iter2(self.1, &self.0.train_images, &self.0.train_labels, batch_size)
     }
 }
 

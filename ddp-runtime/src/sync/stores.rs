@@ -133,9 +133,7 @@ pub(crate) fn spread(group: &Group, tensors: &[&Tensor], operation: &str) -> Res
     for chunk in chunks(tensors) {
         let flat: Vec<Tensor> = chunk
             .iter()
-            .map(|tensor| {
-                Ok(data_alias(tensor).during(operation)?.f_reshape([-1]).during(operation)?)
-            })
+            .map(|tensor| data_alias(tensor).during(operation)?.f_reshape([-1]).during(operation))
             .collect::<Result<_>>()?;
         let joined = Tensor::f_cat(&flat, 0).during(operation)?;
         group.broadcast(&joined, 0, operation)?;

@@ -9,10 +9,13 @@ use super::compare::close;
 /// Samples a rank gets.
 const BATCH: i64 = 6;
 
-/// A model, with a loss that is a mean over samples.
+/// Of inputs and targets; a mean over samples.
+type Loss = Box<dyn Fn(&Tensor, &Tensor) -> Tensor>;
+
+/// A model.
 struct Model {
     store: nn::VarStore,
-    loss: Box<dyn Fn(&Tensor, &Tensor) -> Tensor>,
+    loss: Loss,
     input: Vec<i64>,
 }
 

@@ -1,15 +1,26 @@
 //! The cases of the worker, one file a topic. Each runs on every rank and compares by itself where it can.
+mod alone;
 pub mod compare;
+mod failures;
 mod gradients;
 mod leaves;
+mod mismatch;
+mod optim;
 mod reach;
 
 use anyhow::{Result, bail};
 
 type Case = fn(&[String]) -> Result<()>;
 
-const CASES: &[(&str, Case)] =
-    &[("gradients", gradients::run), ("leaves", leaves::run), ("reach", reach::run)];
+const CASES: &[(&str, Case)] = &[
+    ("alone", alone::run),
+    ("failures", failures::run),
+    ("gradients", gradients::run),
+    ("leaves", leaves::run),
+    ("mismatch", mismatch::run),
+    ("optim", optim::run),
+    ("reach", reach::run),
+];
 
 /// All cases.
 #[must_use]

@@ -1,7 +1,11 @@
 //! All tests that need several processes or libtorch as a whole, in one binary.
+mod alone;
+mod failures;
 mod gradients;
 mod leaves;
+mod mismatch;
 mod reach;
+mod truth;
 
 use ddp_tests::Job;
 
