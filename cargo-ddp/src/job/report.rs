@@ -164,7 +164,8 @@ impl Verdict {
         for line in cause.message.trim_end().lines() {
             let _ = write!(text, "\n  | {line}");
         }
-        // A rank that left by `?` knows that it failed, but its error is printed by whoever called it.
+        // A rank that left by `?` knows that it failed, but its error is printed by whoever called
+        // it.
         if cause.message.is_empty() && !lines.is_empty() {
             text.push_str("\n  the last lines of its stderr:");
             for line in lines {

@@ -123,3 +123,12 @@ fn a_report_has_the_words_of_the_rank_or_else_its_last_lines() {
          rank 0: exit code 81 (ended because another rank had failed)";
     assert_eq!(text(&outcome, &[record], &["so it goes"]), expected);
 }
+
+#[test]
+fn a_record_without_words_borrows_those_of_stderr() {
+    let outcome = job(&[exit(1, Ended::Code(1), 1)]);
+    let record = FailureRecord { message: String::new(), ..record(1, FailureKind::Error, 1) };
+    let expected = "error: rank 1 of 2 failed: exit code 1\n  the last lines of its stderr:\n  \
+         | Error: no column\n  during: train\n  at: src/main.rs:7";
+    assert_eq!(text(&outcome, &[record], &["Error: no column"]), expected);
+}

@@ -7,8 +7,8 @@ const KEPT: usize = 40;
 /// How much of a line is kept, in bytes.
 const WIDEST: usize = 500;
 
-/// The last lines of a stream. The frames of backtraces are left out: they are in the output itself,
-/// and one of them would take the place of all that was said before it.
+/// The last lines of a stream. The frames of backtraces are left out: they are in the output
+/// itself, and one backtrace would take the place of all that was said before it.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     lines: VecDeque<String>,

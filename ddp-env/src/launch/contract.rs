@@ -9,7 +9,8 @@ use crate::names;
 use crate::topology::Topology;
 
 const SET_ALL: &str = "a launcher sets RANK, WORLD_SIZE, LOCAL_RANK, \
-     LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT together; set it too, or unset them all for a single process";
+     LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT together; set it too, or unset them all for a \
+     single process";
 
 /// Reads the variables; `RANK` is known to be set.
 pub(super) fn read(vars: &Vars<'_>) -> Result<Launch, EnvError> {

@@ -5,7 +5,7 @@
 //!
 //! 1. `RANK` is set: torchrun, `cargo ddp`, or a script that sets the same variables;
 //! 2. `OMPI_COMM_WORLD_RANK`, or `PMI_RANK` with `MPI_LOCALRANKID`: `mpirun`. Before SLURM, since
-//!    inside an allocation `mpirun` starts its daemons by `srun`, whose variables the ranks inherit;
+//!    inside an allocation `mpirun` starts its daemons by `srun`, whose variables ranks inherit;
 //! 3. `SLURM_PROCID` inside a job step: `srun`;
 //! 4. nothing of that: no launcher, one process. Half of it is an error.
 
