@@ -24,15 +24,18 @@ pub(crate) enum Operation {
     Collective,
     /// Wait for all.
     Barrier,
+    /// Decide together.
+    Vote,
 }
 
-const OPERATIONS: [Operation; 6] = [
+const OPERATIONS: [Operation; 7] = [
     Operation::Backward,
     Operation::Leave,
     Operation::Stores,
     Operation::Save,
     Operation::Collective,
     Operation::Barrier,
+    Operation::Vote,
 ];
 
 impl Operation {
@@ -53,6 +56,7 @@ impl Operation {
             Operation::Save => format!("saving after {count} backwards"),
             Operation::Collective => format!("in a collective after {count} backwards"),
             Operation::Barrier => format!("in a barrier after {count} backwards"),
+            Operation::Vote => format!("in a vote after {count} backwards"),
         }
     }
 }

@@ -31,6 +31,7 @@ pub(crate) struct Group {
     control: Control,
     data: Box<dyn Communicator>,
     watch: Watch,
+    serves_store: bool,
     backwards: i64,
 }
 
@@ -63,7 +64,9 @@ impl Group {
         let data: Box<dyn Communicator> = match options.backend {
             Backend::Auto | Backend::Gloo => Box::new(connect("data")?),
         };
-        Ok(Self { topology, control, data, watch, backwards: 0 })
+        let hosted_by_rank_0 = matches!(launch.rendezvous.store, StoreHost::Rank0 { .. });
+        let serves_store = hosted_by_rank_0 && topology.is_main();
+        Ok(Self { topology, control, data, watch, serves_store, backwards: 0 })
     }
 
     pub(crate) fn topology(&self) -> Topology {
@@ -142,7 +145,7 @@ impl Group {
     /// Tells the other ranks that this one has failed, and closes nothing: an operation may be under way.
     pub(crate) fn report(&self, message: &str) {
         let rank = Some(self.topology.rank);
-        self.watch.report(&Notice { rank, message: message.to_owned() });
+        self.watch.report(&Notice { rank, message: message.to_owned() }, self.serves_store);
     }
 }
 

@@ -22,6 +22,7 @@ mod save;
 mod scope;
 mod session;
 mod sync;
+mod vote;
 mod watch;
 mod world;
 
@@ -36,4 +37,5 @@ pub use error::{Error, Result, Who};
 pub use options::{Backend, Batch, Options};
 pub use random::manual_seed;
 pub use scope::{Scope, init};
+pub use vote::{Shared, agree, main_first, main_only, mean, should_stop, skip_if, sum, sync};
 pub use world::{is_main, local_rank, rank, world_size};

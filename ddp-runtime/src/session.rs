@@ -2,7 +2,7 @@
 //!
 //! One lock guards group and reducer. It is taken by the thread that trains, and during a backward by the engine's threads,
 //! one hook at a time; nobody else waits for it.
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
@@ -19,6 +19,11 @@ use crate::options::Options;
 use crate::random;
 use crate::report;
 use crate::sync::Reducer;
+use crate::vote;
+
+const ALONE: &str = "a collective or backward was reached inside a section that only one rank runs";
+const OUT_OF_ALONE: &str =
+    "take it out of the `main_only` or `main_first` around it, where all ranks reach it";
 
 /// The parts that work together.
 struct Inner {
@@ -35,6 +40,7 @@ pub(crate) struct Session {
     inner: Mutex<Inner>,
     first_error: Mutex<Option<Error>>,
     weights_equal: AtomicBool,
+    turns: AtomicU64,
 }
 
 static CURRENT: Mutex<Option<Arc<Session>>> = Mutex::new(None);
@@ -65,6 +71,7 @@ impl Session {
             options,
             first_error: Mutex::new(None),
             weights_equal: AtomicBool::new(false),
+            turns: AtomicU64::new(0),
         });
         *current_slot() = Some(Arc::clone(&session));
         Ok(session)
@@ -136,10 +143,35 @@ impl Session {
         })
     }
 
+    /// Announces `operation` with a word, and returns every rank's word.
+    pub(crate) fn exchange(&self, operation: Operation, word: i64) -> Result<Vec<i64>> {
+        self.run(|inner| {
+            let headers = inner.group.announce(operation, 0, word)?;
+            Ok(headers.iter().map(|header| header.extra).collect())
+        })
+    }
+
+    /// On the first rank of a host: says that its turn is over. On the others: waits for that, as long as no rank fails.
+    pub(crate) fn pass_first(&self) -> Result<()> {
+        let turn = self.turns.fetch_add(1, Ordering::Relaxed);
+        let what = format!("main_first, turn {turn} of host {}", self.topology.node_rank);
+        self.run(|inner| {
+            if self.topology.is_local_main() {
+                inner.group.watch().mark_done(&what)
+            } else {
+                inner.group.watch().wait_until_done(&what)
+            }
+        })
+    }
+
     /// Runs `body`, and keeps its error as the one that made the group unusable.
     fn run<T>(&self, body: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
         if let Some(first) = self.first_error() {
             return Err(Error::Poisoned { first: first.to_string() });
+        }
+        if vote::is_alone() {
+            return Err(Error::unsupported(ALONE, OUT_OF_ALONE))
+                .inspect_err(|error| self.fail(error));
         }
         if std::thread::current().id() != self.thread {
             return Err(Error::unsupported(
@@ -215,6 +247,9 @@ impl BackwardObserver for Session {
                 "this backward runs on a thread of its own",
                 "step on the thread that entered the scope",
             );
+        }
+        if vote::is_alone() {
+            return refuse(ALONE, OUT_OF_ALONE);
         }
         if create_graph {
             return refuse(

@@ -60,6 +60,7 @@ impl Shared {
 /// The eyes of one rank on all others.
 pub(crate) struct Watch {
     store: Arc<TcpStore>,
+    group: String,
     key: String,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -78,20 +79,45 @@ impl Watch {
                 move || look(&store, &key, &shared)
             })
             .map_err(|error| Error::setup("starting the watcher thread", error))?;
-        Ok(Self { store, key, shared, thread: Some(thread), limit })
+        Ok(Self { store, group: group.to_owned(), key, shared, thread: Some(thread), limit })
     }
 
     /// Tells all ranks that this one has failed. The first notice stands.
-    pub(crate) fn report(&self, notice: &Notice) {
+    ///
+    /// A process that serves the store stays until the others have had the time to read it.
+    pub(crate) fn report(&self, notice: &Notice, serves_store: bool) {
         // A store that cannot be reached has taken its ranks with it: there is nobody left to tell.
         if let Ok(false) = self.store.contains(&self.key) {
             let _ = self.store.set(&self.key, &notice.encode());
+        }
+        if serves_store {
+            std::thread::sleep(2 * LOOK_EVERY);
         }
     }
 
     /// The notice of another rank's failure, if there is one.
     pub(crate) fn notice(&self) -> Option<Notice> {
         self.shared.lock().notice.clone()
+    }
+
+    /// Says that `what` is done, for those that [`wait_until_done`](Self::wait_until_done).
+    pub(crate) fn mark_done(&self, what: &str) -> Result<()> {
+        let key = format!("{}/done/{what}", self.group);
+        self.store.set(&key, b"done").map_err(|error| self.explain(what, &error))
+    }
+
+    /// Waits until another rank has said that `what` is done, as long as no rank fails: without a limit.
+    pub(crate) fn wait_until_done(&self, what: &str) -> Result<()> {
+        let key = format!("{}/done/{what}", self.group);
+        loop {
+            if self.store.contains(&key).map_err(|error| self.explain(what, &error))? {
+                return Ok(());
+            }
+            if let Some(notice) = self.notice() {
+                return Err(peer_failed(what, notice));
+            }
+            std::thread::sleep(SLICE);
+        }
     }
 
     /// Waits for an operation, until it is done, a rank has failed, or the limit is reached.

@@ -42,6 +42,24 @@ fn fewer_steps() -> Result<()> {
     Ok(())
 }
 
+fn own_steps() -> u32 {
+    if ddp_runtime::rank() == 1 { 3 } else { 5 }
+}
+
+/// As `fewer_steps`, under the attribute, which has no error to return.
+#[ddp_runtime::distributed]
+fn fewer_steps_annotated() {
+    let store = nn::VarStore::new(Device::Cpu);
+    let net = net(&store.root());
+    // In a function of its own: the attribute refuses a loop that depends on the rank before its eyes.
+    let mut left = own_steps();
+    #[ddp(each)]
+    while left > 0 {
+        net.forward(&Tensor::ones([2, 3], (Kind::Float, Device::Cpu))).sum(Kind::Float).backward();
+        left -= 1;
+    }
+}
+
 /// p01: rank 0 waits where nobody comes.
 fn lone_barrier() -> Result<()> {
     let (scope, _store, net) = begin()?;
@@ -96,6 +114,10 @@ pub(super) fn run(args: &[String]) -> Result<()> {
     match args.first().map(String::as_str) {
         Some("parameters") => parameters(),
         Some("fewer-steps") => fewer_steps(),
+        Some("fewer-steps-annotated") => {
+            fewer_steps_annotated();
+            Ok(())
+        }
         Some("lone-barrier") => lone_barrier(),
         Some("shapes") => shapes(),
         Some("thread") => thread(),

@@ -7,6 +7,7 @@ mod leaves;
 mod mismatch;
 mod optim;
 mod reach;
+mod votes;
 
 use anyhow::{Result, bail};
 
@@ -20,6 +21,7 @@ const CASES: &[(&str, Case)] = &[
     ("mismatch", mismatch::run),
     ("optim", optim::run),
     ("reach", reach::run),
+    ("votes", votes::run),
 ];
 
 /// All cases.

@@ -6,6 +6,7 @@ mod leaves;
 mod mismatch;
 mod reach;
 mod truth;
+mod votes;
 
 use ddp_tests::Job;
 

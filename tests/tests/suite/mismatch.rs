@@ -28,6 +28,12 @@ fn p02_fewer_steps_are_an_error_that_counts_them() {
 }
 
 #[test]
+fn p02_a_marked_function_that_leaves_early_ends_the_job() {
+    let facts = "rank 0 is in backward number 4, rank 1 is leaving after 3 backwards";
+    check("fewer-steps-annotated", 2, &[facts, "let them vote on leaving a loop"]);
+}
+
+#[test]
 fn p01_a_barrier_of_one_rank_is_an_error() {
     let facts = "rank 0 is in a barrier after 1 backwards, rank 1 is in backward number 2";
     check("lone-barrier", 2, &[facts, "take them out of branches"]);
