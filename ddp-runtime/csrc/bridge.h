@@ -40,7 +40,6 @@ int ddp_store_get(
     int64_t timeout_ms,
     void (*take)(void* context, const uint8_t* data, size_t length),
     void* context);
-int ddp_store_add(DdpStore* store, const char* key, int64_t amount, int64_t* out);
 int ddp_store_check(DdpStore* store, const char* key, int* out);
 
 // ---- gloo.cc: c10d::ProcessGroupGloo
@@ -78,6 +77,15 @@ int ddp_storage_uses(DdpTensor tensor, int64_t* out);
 // An alias that shares the data, but neither autograd history nor version counter.
 int ddp_data_alias(DdpTensor tensor, DdpTensor* out);
 int ddp_checksum(DdpTensor tensor, uint64_t* out);
+// A flat tensor over memory that is not libtorch's, with the dtype and device of `like`. `release` is called with
+// `context` when the last tensor over it is gone, on whatever thread that is.
+int ddp_tensor_over(
+    void* data,
+    int64_t elements,
+    DdpTensor like,
+    void (*release)(void* context),
+    void* context,
+    DdpTensor* out);
 // Moves `parameter`.grad into `view`, times `scale`, and makes `view` the gradient. `state` tells what was there.
 // A scale of 0 leaves out what was there, also infinities.
 enum { DDP_GRAD_UNDEFINED = 0, DDP_GRAD_MOVED = 1, DDP_GRAD_IN_PLACE = 2 };

@@ -45,10 +45,6 @@ int ddp_store_get(
   });
 }
 
-int ddp_store_add(DdpStore* store, const char* key, int64_t amount, int64_t* out) {
-  return guarded([&] { *out = store->store->add(key, amount); });
-}
-
 int ddp_store_check(DdpStore* store, const char* key, int* out) {
   return guarded([&] { *out = store->store->check({key}) ? 1 : 0; });
 }

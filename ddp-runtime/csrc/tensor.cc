@@ -100,6 +100,22 @@ int ddp_checksum(DdpTensor tensor, uint64_t* out) {
   });
 }
 
+int ddp_tensor_over(
+    void* data,
+    int64_t elements,
+    DdpTensor like,
+    void (*release)(void* context),
+    void* context,
+    DdpTensor* out) {
+  return guarded([&] {
+    *out = new at::Tensor(at::from_blob(
+        data,
+        {elements},
+        [release, context](void*) { release(context); },
+        tensor_of(like).options()));
+  });
+}
+
 int ddp_grad_into_view(DdpTensor parameter, DdpTensor view, double scale, int* state) {
   return guarded([&] {
     c10::NoGradGuard no_grad;

@@ -7,13 +7,14 @@ use std::os::fd::IntoRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ddp_env::{Launch, StoreHost, Topology};
-use tch::Tensor;
+use tch::{Device, Kind, Tensor};
 
 use crate::bridge::{StoreRole, TcpStore};
-use crate::comm::{Communicator, Gloo, ReduceOp, Work};
+use crate::comm::{Communicator, Gloo, ReduceOp, Shm, Work};
 use crate::control::{Control, Header, Operation};
-use crate::error::{Error, Result};
+use crate::error::{During, Error, Result};
 use crate::options::{Backend, Options};
+use crate::output;
 use crate::watch::{Notice, Watch};
 
 /// What this process keeps of the job for its whole life.
@@ -60,9 +61,26 @@ impl Group {
                 ),
             })
         };
-        let control = Control::new(connect("control")?, topology.rank, topology.world_size);
-        let data: Box<dyn Communicator> = match options.backend {
-            Backend::Auto | Backend::Gloo => Box::new(connect("data")?),
+        let mut control = Control::new(connect("control")?, topology.rank, topology.world_size);
+        let shared = match options.backend {
+            Backend::Gloo => None,
+            Backend::Auto if !one_host(launch) => None,
+            Backend::Auto | Backend::Shm => {
+                Some(Shm::connect(&mut control, &watch, topology.rank, topology.world_size)?)
+            }
+        };
+        let data: Box<dyn Communicator> = match (shared, options.backend) {
+            (Some(Ok(shm)), _) => Box::new(shm),
+            (Some(Err(why)), Backend::Shm) => {
+                return Err(Error::setup("sharing memory between the ranks", why));
+            }
+            (Some(Err(why)), _) => {
+                output::notice(format_args!(
+                    "no shared memory between the ranks, Gloo instead: {why}"
+                ));
+                Box::new(connect("data")?)
+            }
+            (None, _) => Box::new(connect("data")?),
         };
         let hosted_by_rank_0 = matches!(launch.rendezvous.store, StoreHost::Rank0 { .. });
         let serves_store = hosted_by_rank_0 && topology.is_main();
@@ -79,6 +97,24 @@ impl Group {
 
     pub(crate) fn data(&self) -> &dyn Communicator {
         self.data.as_ref()
+    }
+
+    /// A flat tensor of zeros for a bucket, where the transport reduces it best.
+    pub(crate) fn allocate(&self, elements: usize, kind: Kind, device: Device) -> Result<Tensor> {
+        let operation = "allocating a bucket";
+        let own = match device {
+            Device::Cpu => self.data.allocate(elements, kind).during(operation)?,
+            _ => None,
+        };
+        match own {
+            Some(tensor) => Ok(tensor),
+            None => Tensor::f_zeros([elements as i64], (kind, device)).during(operation),
+        }
+    }
+
+    /// Carries on the operations under way, without waiting.
+    pub(crate) fn progress(&self, operation: &str) -> Result<()> {
+        self.data.progress().map_err(|error| self.watch.explain(operation, &error))
     }
 
     pub(crate) fn control(&mut self) -> (&mut Control, &Watch) {

@@ -15,6 +15,8 @@ pub enum Backend {
     Auto,
     /// Gloo over TCP, for CPU tensors.
     Gloo,
+    /// Shared memory, for the CPU ranks of one host.
+    Shm,
 }
 
 /// What a batch size means on several ranks.
@@ -31,7 +33,7 @@ pub enum Batch {
 /// How a scope works. [`Default`] is what `#[distributed]` without options means.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// The transport. `DDP_BACKEND`: `auto`, `gloo`.
+    /// The transport. `DDP_BACKEND`: `auto`, `gloo`, `shm`.
     pub backend: Backend,
     /// The meaning of a batch size. `DDP_BATCH`: `per_rank`, `global`.
     pub batch: Batch,
@@ -103,7 +105,10 @@ pub(crate) fn parse_backend(name: &'static str, value: &str) -> Result<Backend> 
     match value {
         "auto" => Ok(Backend::Auto),
         "gloo" => Ok(Backend::Gloo),
-        _ => Err(wrong(name, value, "write `auto` or `gloo`, the transports of this version")),
+        "shm" => Ok(Backend::Shm),
+        _ => {
+            Err(wrong(name, value, "write `auto`, `gloo` or `shm`, the transports of this version"))
+        }
     }
 }
 
@@ -178,7 +183,7 @@ mod tests {
         let error = with("DDP_BACKEND", "mpi").unwrap_err().to_string();
         assert_eq!(
             error,
-            "DDP_BACKEND is `mpi`; write `auto` or `gloo`, the transports of this version"
+            "DDP_BACKEND is `mpi`; write `auto`, `gloo` or `shm`, the transports of this version"
         );
         for (name, value) in [
             ("DDP_BATCH", "x"),

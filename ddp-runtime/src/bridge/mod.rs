@@ -18,10 +18,10 @@ pub(crate) use gloo::{GlooGroup, GlooWork};
 pub(crate) use store::{StoreRole, TcpStore};
 pub(crate) use tensor::{
     GradState, checksum, data_alias, grad_into_view, identity, randperm, set_grad, storage_uses,
-    view_like, view_use,
+    tensor_over, view_like, view_use,
 };
 
-/// A call into libtorch that failed, with libtorch's own text.
+/// A call into libtorch, or an operation of a transport, that failed; with its own text.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{text}")]
 pub struct BridgeError {
@@ -29,7 +29,7 @@ pub struct BridgeError {
 }
 
 impl BridgeError {
-    fn new(text: impl Into<String>) -> Self {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { text: text.into() }
     }
 }

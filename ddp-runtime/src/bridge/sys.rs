@@ -116,6 +116,14 @@ unsafe extern "C" {
     pub(super) fn ddp_storage_uses(tensor: TensorPtr, out: *mut i64) -> c_int;
     pub(super) fn ddp_data_alias(tensor: TensorPtr, out: *mut TensorPtr) -> c_int;
     pub(super) fn ddp_checksum(tensor: TensorPtr, out: *mut u64) -> c_int;
+    pub(super) fn ddp_tensor_over(
+        data: *mut c_void,
+        elements: i64,
+        like: TensorPtr,
+        release: unsafe extern "C" fn(*mut c_void),
+        context: *mut c_void,
+        out: *mut TensorPtr,
+    ) -> c_int;
     pub(super) fn ddp_grad_into_view(
         parameter: TensorPtr,
         view: TensorPtr,

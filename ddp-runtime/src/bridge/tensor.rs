@@ -1,8 +1,9 @@
 //! What the reducer needs of tensors beyond tch's API.
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::Arc;
 
-use tch::Tensor;
+use tch::{Device, Kind, Tensor};
 
 use super::sys::{self, TensorPtr, ptr as tensor_ptr};
 use super::{BridgeError, Result, check};
@@ -82,6 +83,39 @@ pub(crate) fn checksum(tensor: &Tensor) -> Result<u64> {
     // SAFETY: the tensor is alive during the call.
     check(unsafe { sys::ddp_checksum(tensor_ptr(tensor), &mut sum) })?;
     Ok(sum)
+}
+
+/// A flat CPU tensor over memory that `owner` keeps alive: it is let go with the last tensor over the memory.
+///
+/// # Safety
+/// `data` spans that many elements, is aligned for them, and lives as long as `owner`.
+pub(crate) unsafe fn tensor_over<T: Send + Sync + 'static>(
+    data: *mut u8,
+    elements: usize,
+    kind: Kind,
+    owner: Arc<T>,
+) -> Result<Tensor> {
+    unsafe extern "C" fn release<T>(context: *mut c_void) {
+        // SAFETY: `context` came from Arc::into_raw below, and is released once.
+        drop(unsafe { Arc::from_raw(context.cast::<T>().cast_const()) });
+    }
+    let like = Tensor::f_zeros([0], (kind, Device::Cpu))
+        .map_err(|error| BridgeError::new(error.to_string()))?;
+    let context = Arc::into_raw(owner).cast_mut().cast();
+    let mut raw = ptr::null_mut();
+    let length = elements as i64;
+    // SAFETY: by the contract above. When the call fails, the owner is kept for ever rather than let go twice.
+    check(unsafe {
+        sys::ddp_tensor_over(
+            data.cast(),
+            length,
+            tensor_ptr(&like),
+            release::<T>,
+            context,
+            &mut raw,
+        )
+    })?;
+    Ok(owned(raw))
 }
 
 /// What `.grad` was before it became the view.

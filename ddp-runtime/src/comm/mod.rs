@@ -4,14 +4,16 @@
 //! serves is decided once, in `group.rs`. What the ranks say to each other about the work (headers, votes, failures) is
 //! `control.rs`, never this.
 mod gloo;
+mod shm;
 
 use std::time::Duration;
 
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use crate::bridge::BridgeError;
 
 pub(crate) use gloo::Gloo;
+pub(crate) use shm::Shm;
 
 /// How an all-reduce combines the ranks' values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,4 +45,12 @@ pub(crate) trait Communicator: Send {
     fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<Box<dyn Work>, BridgeError>;
     /// Fills `output` (contiguous, world size times as large) with the inputs of rank 0, 1, ...
     fn all_gather(&self, output: &Tensor, input: &Tensor) -> Result<Box<dyn Work>, BridgeError>;
+    /// A flat CPU tensor of zeros that this transport reduces best, if there is such a thing.
+    fn allocate(&self, _elements: usize, _kind: Kind) -> Result<Option<Tensor>, BridgeError> {
+        Ok(None)
+    }
+    /// Carries on what is under way, without waiting: for transports that have no thread of their own.
+    fn progress(&self) -> Result<(), BridgeError> {
+        Ok(())
+    }
 }

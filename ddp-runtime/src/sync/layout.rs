@@ -19,6 +19,9 @@ struct Bucket {
     flat: Tensor,
 }
 
+/// How a bucket gets its memory: so many elements, all zero.
+pub(crate) type Allocate<'a> = &'a dyn Fn(&Shape) -> Result<Tensor>;
+
 /// All buckets. A bucket keeps its number; one that was laid out anew leaves an empty slot.
 pub(crate) struct Layout {
     buckets: Vec<Option<Bucket>>,
@@ -32,11 +35,16 @@ impl Layout {
     }
 
     /// Gives these leaves places in new buckets, in the order given.
-    pub(crate) fn place(&mut self, table: &mut LeafTable, order: &[u32]) -> Result<()> {
+    pub(crate) fn place(
+        &mut self,
+        table: &mut LeafTable,
+        order: &[u32],
+        allocate: Allocate,
+    ) -> Result<()> {
         let items: Vec<Item> = order.iter().map(|&id| table.item(id)).collect();
         for shape in bucket::assign(&items, FIRST_BUCKET_BYTES.min(self.limit), self.limit) {
             let number = self.buckets.len();
-            let flat = new_flat(&shape)?;
+            let flat = allocate(&shape)?;
             point_views(table, &shape, &flat, number)?;
             self.buckets.push(Some(Bucket { shape, flat }));
         }
@@ -44,13 +52,18 @@ impl Layout {
     }
 
     /// Lays these leaves out again, in another order. They are all that their buckets hold.
-    pub(crate) fn replace(&mut self, table: &mut LeafTable, order: &[u32]) -> Result<()> {
+    pub(crate) fn replace(
+        &mut self,
+        table: &mut LeafTable,
+        order: &[u32],
+        allocate: Allocate,
+    ) -> Result<()> {
         for &id in order {
             if let Some(place) = table.get_mut(id).place.take() {
                 self.buckets[place.bucket] = None;
             }
         }
-        self.place(table, order)
+        self.place(table, order, allocate)
     }
 
     /// The stretches to reduce when `active` leaves get a gradient.
@@ -69,10 +82,15 @@ impl Layout {
     }
 
     /// Gives a bucket new memory if anybody outside holds the old one. See Note [Gradients that escape].
-    pub(crate) fn refresh(&mut self, table: &mut LeafTable, number: usize) -> Result<()> {
+    pub(crate) fn refresh(
+        &mut self,
+        table: &mut LeafTable,
+        number: usize,
+        allocate: Allocate,
+    ) -> Result<()> {
         let Some(bucket) = &mut self.buckets[number] else { return Ok(()) };
         if escaped(table, bucket).during("looking at a bucket")? {
-            bucket.flat = new_flat(&bucket.shape)?;
+            bucket.flat = allocate(&bucket.shape)?;
             point_views(table, &bucket.shape, &bucket.flat, number)?;
         }
         Ok(())
@@ -82,11 +100,6 @@ impl Layout {
         // A run is made from a bucket that is there, and plans are dropped when buckets are laid out anew.
         &self.buckets[number].as_ref().expect("a run's bucket exists").flat
     }
-}
-
-fn new_flat(shape: &Shape) -> Result<Tensor> {
-    Tensor::f_zeros([shape.elements as i64], (shape.kind, shape.device))
-        .during("allocating a bucket")
 }
 
 fn point_views(table: &mut LeafTable, shape: &Shape, flat: &Tensor, bucket: usize) -> Result<()> {
@@ -125,6 +138,10 @@ mod tests {
     use super::*;
     use crate::bridge::{GradState, grad_into_view, identity, set_grad};
 
+    fn plain(shape: &Shape) -> Result<Tensor> {
+        Ok(Tensor::zeros([shape.elements as i64], (shape.kind, shape.device)))
+    }
+
     fn parameters(table: &mut LeafTable, sizes: &[i64]) -> Vec<Tensor> {
         sizes
             .iter()
@@ -148,11 +165,11 @@ mod tests {
         let mut table = LeafTable::default();
         let parameters = parameters(&mut table, &[4, 6]);
         let mut layout = Layout::new(1 << 20);
-        layout.place(&mut table, &[1, 0]).unwrap();
+        layout.place(&mut table, &[1, 0], &plain).unwrap();
         backward(&table, 0, &parameters[0]);
         let kept = parameters[0].grad();
         set_grad(&parameters[0], None).unwrap();
-        layout.refresh(&mut table, 0).unwrap();
+        layout.refresh(&mut table, 0, &plain).unwrap();
         (&parameters[0] * 5.0).sum(Kind::Float).backward();
         let view = &table.get(0).place.as_ref().unwrap().view;
         assert_eq!(grad_into_view(&parameters[0], view, 1.0).unwrap(), GradState::Moved);
@@ -165,16 +182,16 @@ mod tests {
         let mut table = LeafTable::default();
         let parameters = parameters(&mut table, &[4]);
         let mut layout = Layout::new(1 << 20);
-        layout.place(&mut table, &[0]).unwrap();
+        layout.place(&mut table, &[0], &plain).unwrap();
         backward(&table, 0, &parameters[0]);
         let kept = parameters[0].grad().narrow(0, 1, 2);
         set_grad(&parameters[0], None).unwrap();
         let before = layout.flat(0).data_ptr();
-        layout.refresh(&mut table, 0).unwrap();
+        layout.refresh(&mut table, 0, &plain).unwrap();
         assert_ne!(layout.flat(0).data_ptr(), before);
         drop(kept);
         let before = layout.flat(0).data_ptr();
-        layout.refresh(&mut table, 0).unwrap();
+        layout.refresh(&mut table, 0, &plain).unwrap();
         assert_eq!(layout.flat(0).data_ptr(), before);
     }
 
@@ -183,10 +200,10 @@ mod tests {
         let mut table = LeafTable::default();
         let mut parameters = parameters(&mut table, &[4]);
         let mut layout = Layout::new(1 << 20);
-        layout.place(&mut table, &[0]).unwrap();
+        layout.place(&mut table, &[0], &plain).unwrap();
         backward(&table, 0, &parameters[0]);
         let before = layout.flat(0).data_ptr();
-        layout.refresh(&mut table, 0).unwrap();
+        layout.refresh(&mut table, 0, &plain).unwrap();
         assert_eq!(layout.flat(0).data_ptr(), before);
         backward(&table, 0, &parameters[0]);
         assert_eq!(Vec::<f32>::try_from(layout.flat(0)).unwrap(), [6.0; 4]);
@@ -202,7 +219,7 @@ mod tests {
             .set_requires_grad(true);
         table.add(identity(&tensor).unwrap(), &tensor, None);
         let mut layout = Layout::new(1 << 20);
-        layout.place(&mut table, &[0]).unwrap();
+        layout.place(&mut table, &[0], &plain).unwrap();
         let view = &table.get(0).place.as_ref().unwrap().view;
         assert_eq!((view.size(), view.stride()), (tensor.size(), tensor.stride()));
     }

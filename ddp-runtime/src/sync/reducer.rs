@@ -23,7 +23,7 @@ use crate::comm::{ReduceOp, Work};
 use crate::control::{Header, Operation, PendingHeaders};
 use crate::error::{During, Error, Result};
 use crate::group::Group;
-use crate::sync::bucket::Run;
+use crate::sync::bucket::{Run, Shape};
 use crate::sync::layout::Layout;
 use crate::sync::leaf::{LeafTable, first_difference};
 use crate::sync::stores::{Fresh, StoreSet, spread};
@@ -176,7 +176,7 @@ impl Reducer {
         });
         if settled {
             let plan = self.plan_for(&walk.ids, walk.hash);
-            self.follow(plan)?;
+            self.follow(group, plan)?;
         } else {
             self.wait_for_headers(group)?;
         }
@@ -293,13 +293,13 @@ impl Reducer {
     }
 
     /// Takes up a plan, with the gradients that are there already.
-    fn follow(&mut self, plan: Arc<Plan>) -> Result<()> {
+    fn follow(&mut self, group: &Group, plan: Arc<Plan>) -> Result<()> {
         let Some(pass) = &mut self.pass else { return Ok(()) };
         let ready =
             |run: &&Run| run.leaves.iter().any(|&id| pass.progress_of(id) == Progress::Ready);
         let in_use: HashSet<usize> = plan.runs.iter().filter(ready).map(|run| run.bucket).collect();
         for run in plan.runs.iter().filter(|run| !in_use.contains(&run.bucket)) {
-            self.layout.refresh(&mut self.table, run.bucket)?;
+            self.layout.refresh(&mut self.table, run.bucket, &in_group(group))?;
         }
         pass.missing = plan
             .runs
@@ -347,7 +347,7 @@ impl Reducer {
                 .map_err(|error| group.watch().explain(REDUCING, &error))?;
             pass.launched.push(work);
         }
-        Ok(())
+        group.progress(REDUCING)
     }
 
     /// All headers are here: settles what this backward reduces.
@@ -361,9 +361,9 @@ impl Reducer {
         let same = headers.iter().all(|header| header.subject == headers[0].subject);
         let ids = if same { walk.ids.clone() } else { self.union(group, &walk.ids)? };
         self.compare_values(group, &ids)?;
-        self.place_new(&ids)?;
+        self.place_new(group, &ids)?;
         let plan = self.plan_for(&ids, hash_of(&ids));
-        self.follow(plan)?;
+        self.follow(group, plan)?;
         self.contribute_for_absent(&ids)
     }
 
@@ -418,13 +418,13 @@ impl Reducer {
     }
 
     /// Gives new leaves their first places: in the reverse order of their numbers, since gradients come from the end.
-    fn place_new(&mut self, ids: &[u32]) -> Result<()> {
+    fn place_new(&mut self, group: &Group, ids: &[u32]) -> Result<()> {
         let new: Vec<u32> =
             ids.iter().rev().copied().filter(|&id| self.table.get(id).place.is_none()).collect();
         if new.is_empty() {
             return Ok(());
         }
-        self.layout.place(&mut self.table, &new)?;
+        self.layout.place(&mut self.table, &new, &in_group(group))?;
         self.plans.clear();
         if let Some(pass) = &mut self.pass {
             pass.placed = new;
@@ -458,7 +458,7 @@ impl Reducer {
         let order = Vec::<i64>::try_from(tensor).during("agreeing on the order of buckets")?;
         let order: Vec<u32> = order.iter().filter_map(|&id| u32::try_from(id).ok()).collect();
         self.plans.clear();
-        self.layout.replace(&mut self.table, &order)
+        self.layout.replace(&mut self.table, &order, &in_group(group))
     }
 
     fn never_arrived(&self, pass: &Pass) -> Error {
@@ -492,6 +492,11 @@ impl Pass {
         // A leaf that was numbered after this pass began is outside it.
         self.progress.get(id as usize).copied().unwrap_or_default()
     }
+}
+
+/// Memory for buckets, where the group's transport wants it.
+fn in_group(group: &Group) -> impl Fn(&Shape) -> Result<Tensor> {
+    |shape| group.allocate(shape.elements, shape.kind, shape.device)
 }
 
 /// The error for ranks that know different parameters; all ranks call this together.

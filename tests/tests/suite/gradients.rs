@@ -1,12 +1,15 @@
-//! Gradients on several ranks equal those of one process on the joined batch.
+//! Over each transport, gradients on several ranks equal those of one process on the joined batch.
 use crate::worker;
 
 fn check(model: &str, kind: &str) {
-    for ranks in [1, 2, 3, 4] {
-        let outcome = worker("gradients").arg(model).arg(kind).ranks(ranks).run().success();
-        let line = format!("{model} accumulated:");
-        for rank in &outcome.ranks {
-            assert!(rank.stdout.contains(&line), "{}", outcome.tails());
+    for ranks in [2, 3, 4] {
+        for backend in ["gloo", "shm"] {
+            let job = worker("gradients").arg(model).arg(kind).env("DDP_BACKEND", backend);
+            let outcome = job.ranks(ranks).run().success();
+            let line = format!("{model} accumulated:");
+            for rank in &outcome.ranks {
+                assert!(rank.stdout.contains(&line), "{backend}: {}", outcome.tails());
+            }
         }
     }
 }
