@@ -68,5 +68,7 @@ pub const DDP_ACCUMULATE: &str = "DDP_ACCUMULATE";
 pub const DDP_SYNC_BATCH_NORM: &str = "DDP_SYNC_BATCH_NORM";
 /// Overrides option `compress`.
 pub const DDP_COMPRESS: &str = "DDP_COMPRESS";
+/// What a rank does with memory that its program has freed: `keep` or `system`.
+pub const DDP_MALLOC: &str = "DDP_MALLOC";
 /// Asks for a trace of what is synchronised.
 pub const DDP_TRACE: &str = "DDP_TRACE";

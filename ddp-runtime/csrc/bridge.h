@@ -21,11 +21,13 @@ typedef struct DdpGroup DdpGroup;
 typedef struct DdpWork DdpWork;
 typedef struct DdpLeaf DdpLeaf;
 
-// ---- error.cc
+// ---- error.cc: texts, and what is set once a process
 const char* ddp_error(void);
 void ddp_set_error(const char* text, size_t length);
 // Makes TORCH_CPP_LOG_LEVEL count, as it does under Python.
 int ddp_init_logging(void);
+// Keeps freed memory in the process instead of giving it back to the kernel, where the C library can.
+void ddp_keep_freed_memory(void);
 
 // ---- store.cc: c10d::TCPStore
 // `listen_fd` is a bound and listening socket to serve from, or -1.

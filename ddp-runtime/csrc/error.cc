@@ -3,6 +3,9 @@
 
 #include <c10/util/Logging.h>
 
+#include <malloc.h>
+
+#include <limits>
 #include <stdexcept>
 
 namespace ddp {
@@ -28,6 +31,15 @@ const char* ddp_error(void) {
 
 void ddp_set_error(const char* text, size_t length) {
   ddp::last_error.assign(text, length);
+}
+
+void ddp_keep_freed_memory(void) {
+#ifdef __GLIBC__
+  // Large blocks from the heap as well, a heap that grows by large steps, and never shrinks.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  mallopt(M_TOP_PAD, 256 << 20);
+#endif
 }
 
 int ddp_init_logging(void) {

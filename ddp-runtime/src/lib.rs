@@ -34,7 +34,7 @@ pub use ddp_env::Topology;
 pub use ddp_macros::distributed;
 pub use device::{device, rank_device};
 pub use error::{Error, Result, Who};
-pub use options::{Backend, Batch, Options};
+pub use options::{Backend, Batch, Malloc, Options};
 pub use random::manual_seed;
 pub use scope::{Scope, init};
 pub use vote::{Shared, agree, main_first, main_only, mean, should_stop, skip_if, sum, sync};

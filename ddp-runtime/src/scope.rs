@@ -16,7 +16,7 @@ use crate::control::Operation;
 use crate::data::{Share, epoch};
 use crate::device;
 use crate::error::{Error, Result};
-use crate::options::{Batch, Options};
+use crate::options::{Batch, Malloc, Options};
 use crate::output::{self, Marks, Print};
 use crate::random;
 use crate::report;
@@ -68,7 +68,7 @@ impl Scope {
             return Ok(Self { state: State::Joined(session, outer_epoch) });
         }
         check_supported(&options)?;
-        prepare_process();
+        prepare_process(&options);
         let generation = next_generation();
         let session = Session::start(launch, name, generation, options).inspect_err(|error| {
             let rank = launch.topology.rank;
@@ -271,7 +271,7 @@ fn check_supported(options: &Options) -> Result<()> {
 }
 
 /// What a process does once before its first group.
-fn prepare_process() {
+fn prepare_process(options: &Options) {
     report::remember_panics();
     // Without this c10d's warnings appear with C++ backtraces whatever TORCH_CPP_LOG_LEVEL says; a failure here only means
     // that they do.
@@ -279,6 +279,11 @@ fn prepare_process() {
     // Asked for before any tensor is made: libtorch answers from then on.
     let _ = Cuda::is_available();
     random::become_shared();
+    let set_by_user =
+        std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("MALLOC_"));
+    if options.malloc == Malloc::Keep && !set_by_user {
+        bridge::keep_freed_memory();
+    }
 }
 
 fn leave_process() {

@@ -55,3 +55,9 @@ pub(crate) fn init_logging() -> Result<()> {
     // SAFETY: takes no arguments and may be called at any time.
     check(unsafe { sys::ddp_init_logging() })
 }
+
+/// Keeps freed memory in the process instead of giving it back to the kernel.
+pub(crate) fn keep_freed_memory() {
+    // SAFETY: takes no arguments and may be called at any time.
+    unsafe { sys::ddp_keep_freed_memory() }
+}

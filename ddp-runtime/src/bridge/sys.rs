@@ -38,6 +38,7 @@ unsafe extern "C" {
     pub(super) fn ddp_error() -> *const c_char;
     pub(super) fn ddp_set_error(text: *const c_char, length: usize);
     pub(super) fn ddp_init_logging() -> c_int;
+    pub(super) fn ddp_keep_freed_memory();
 
     pub(super) fn ddp_store_new(
         host: *const c_char,
