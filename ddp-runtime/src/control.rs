@@ -26,9 +26,11 @@ pub(crate) enum Operation {
     Barrier,
     /// Decide together.
     Vote,
+    /// Take the order of the data that rank 0 draws.
+    Shuffle,
 }
 
-const OPERATIONS: [Operation; 7] = [
+const OPERATIONS: [Operation; 8] = [
     Operation::Backward,
     Operation::Leave,
     Operation::Stores,
@@ -36,6 +38,7 @@ const OPERATIONS: [Operation; 7] = [
     Operation::Collective,
     Operation::Barrier,
     Operation::Vote,
+    Operation::Shuffle,
 ];
 
 impl Operation {
@@ -57,6 +60,7 @@ impl Operation {
             Operation::Collective => format!("in a collective after {count} backwards"),
             Operation::Barrier => format!("in a barrier after {count} backwards"),
             Operation::Vote => format!("in a vote after {count} backwards"),
+            Operation::Shuffle => format!("shuffling data after {count} backwards"),
         }
     }
 }

@@ -26,7 +26,10 @@ pub enum Batch {
     /// Every rank takes batches of that size: a step sees world size times as many samples, as under PyTorch's DDP.
     #[default]
     PerRank,
-    /// The ranks share a batch of that size: a step sees what one process would.
+    /// The ranks share a batch of that size: a step sees what one process would. So says the attribute of the iterators of
+    /// tch, whose order is then that of a single process (rank 0's generator), and not of `seed`; by hand it is
+    /// [`ShardedIter2::split`](crate::data::ShardedIter2::split). Items of `#[ddp(shard)]` stay whole. Losses are taken for
+    /// means over rows.
     Global,
 }
 

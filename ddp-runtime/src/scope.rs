@@ -64,10 +64,11 @@ impl Scope {
             return Ok(Self { state: State::Single });
         };
         if let Some(session) = session::current() {
+            check_joined(&options, session.options())?;
             let outer_epoch = epoch::replace_told(None);
             return Ok(Self { state: State::Joined(session, outer_epoch) });
         }
-        check_supported(&options)?;
+        check_supported()?;
         prepare_process(&options);
         let generation = next_generation();
         let session = Session::start(launch, name, generation, options).inspect_err(|error| {
@@ -253,13 +254,18 @@ fn abandon(session: &Session) {
     report::write(&session.record(kind, message, place));
 }
 
-fn check_supported(options: &Options) -> Result<()> {
-    if options.batch == Batch::Global {
+/// A scope inside another has the other's options. What would train on other batches than it says is refused.
+fn check_joined(inner: &Options, outer: &Options) -> Result<()> {
+    if inner.batch == Batch::Global && outer.batch != Batch::Global {
         return Err(Error::unsupported(
-            "batch = \"global\" on more than one rank is not available yet",
-            "use batch = \"per_rank\" with the batch size divided by the number of ranks",
+            "batch = \"global\" stands on a function that another one, without it, has called",
+            "write it on the outermost of the two",
         ));
     }
+    Ok(())
+}
+
+fn check_supported() -> Result<()> {
     if device::device() != Device::Cpu {
         // Gloo cannot carry GPU tensors without a copy through the host for each bucket, which nobody should get unasked.
         return Err(Error::unsupported(

@@ -8,12 +8,13 @@ use std::thread::ThreadId;
 
 use ddp_env::failure::{FailureKind, FailureRecord};
 use ddp_env::{Launch, Topology};
-use tch::Tensor;
 use tch::nn::VarStore;
+use tch::{Device, Kind, Tensor};
 
 use crate::bridge::BackwardObserver;
 use crate::control::Operation;
-use crate::error::{Error, Result};
+use crate::data::weight;
+use crate::error::{During, Error, Result};
 use crate::group::Group;
 use crate::options::Options;
 use crate::random;
@@ -143,6 +144,34 @@ impl Session {
         })
     }
 
+    /// An order of `n` places that rank 0 draws, on every rank.
+    pub(crate) fn joint_order(
+        &self,
+        n: i64,
+        draw: impl FnOnce() -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        self.run(|inner| {
+            let headers = inner.group.announce(Operation::Shuffle, 0, n)?;
+            if let Some(rank) = headers.iter().position(|header| header.extra != headers[0].extra) {
+                let (first, other) = (headers[0].extra, headers[rank].extra);
+                return Err(Error::mismatch(
+                    format!("rank 0 shuffles {first} samples, rank {rank} {other}"),
+                    "read the same data set, in the same order, on every rank",
+                ));
+            }
+            let order = if self.topology.is_main() {
+                draw()?
+            } else {
+                Tensor::f_zeros([n], (Kind::Int64, Device::Cpu)).during("shuffling data")?
+            };
+            if n > 0 {
+                let (control, watch) = inner.group.control();
+                control.broadcast(watch, &order, 0)?;
+            }
+            Ok(order)
+        })
+    }
+
     /// Announces `operation` with a word, and returns every rank's word.
     pub(crate) fn exchange(&self, operation: Operation, word: i64) -> Result<Vec<i64>> {
         self.run(|inner| {
@@ -257,9 +286,17 @@ impl BackwardObserver for Session {
                 "take second derivatives through `Tensor::run_backward`, which stores none",
             );
         }
+        let Some(weight) = weight::of_step() else {
+            return refuse(
+                "this backward follows batches that were drawn ahead of it in parts of unequal size, so how much each \
+                 rank's gradient counts is not known",
+                "step on a batch before the next one is drawn, or take a batch size that the number of ranks divides \
+                 and drop the smaller last batch",
+            );
+        };
         let result = {
             let inner = &mut *self.lock();
-            inner.reducer.begin(&mut inner.group, leaves)
+            inner.reducer.begin(&mut inner.group, leaves, weight)
         };
         self.in_backward(result)
     }

@@ -4,7 +4,9 @@ use tch::data::Iter2;
 use tch::{Device, TchError, Tensor};
 
 use super::batches::{BatchPlan, LastBatch, rank_index};
+use super::global::SplitRows;
 use super::{DataError, Order, Share};
+use crate::random;
 
 /// [`tch::data::Iter2`] for data-parallel training: the same constructors and modifiers, and this rank's batches.
 ///
@@ -23,9 +25,31 @@ use super::{DataError, Order, Share};
 ///   `W` rows are left, each rank's of the same size; the fewer than `W` rows that are left then are dropped. An
 ///   order of another epoch drops other rows.
 ///
+/// # One batch for all ranks
+///
+/// [`split`](Self::split), which `batch = "global"` means, gives the batches of a single process instead, and each rank its
+/// part of every one:
+///
+/// * Order. [`shuffle`](Self::shuffle) draws from rank 0's default generator, at the moment it is called and as tch does,
+///   and all ranks take that order: `seed` and epoch play no part, and what the other ranks have drawn neither. Where rank
+///   0 draws what a single process does (no dropout, no noise of a batch's size), the order is that of a single process.
+/// * Shares. The rows of a batch fall to the ranks in stretches, rank 0 first; where the ranks do not divide it, the
+///   first ones have a row more. Without `shuffle` parts are views of the data, as batches are in tch.
+/// * Counts. As many batches as a single process has, on every rank. A batch of fewer rows than ranks is refused, be it
+///   the last one, with the first batch.
+/// * Weights. Unequal parts count by their rows, so that a loss that is a mean over rows gives the gradient of the whole
+///   batch. The weight belongs to the batch drawn last: step on it before the next is drawn. Batches drawn ahead are
+///   refused at the next backward where their parts are unequal, except in a look ahead by one (`peekable`).
+///
+/// A loss that is a *sum* over rows comes out too small by the number of ranks, as the ranks' gradients are averaged;
+/// multiply it by [`world_size`](crate::world_size) where the parts are equal, or write a mean. A mean with weights of its
+/// own (`(w * e).sum() / w.sum()`) divides by the rank's sum of weights, which is that of the batch only on average.
+///
+/// # Of both
+///
 /// Modifiers can be called in any order. Rows are gathered a batch at a time, where the data lies; only the batch
-/// moves to [`to_device`](Self::to_device), like tch to the CPU if that was not called. The batches are copies,
-/// where those of tch without `shuffle` are views of the data.
+/// moves to [`to_device`](Self::to_device), like tch to the CPU if that was not called. Unless split, the batches are
+/// copies, where those of tch without `shuffle` are views of the data.
 ///
 /// ```no_run
 /// use ddp_runtime::data::{Order, Share, ShardedIter2};
@@ -45,8 +69,10 @@ pub struct ShardedIter2(Source);
 enum Source {
     /// One rank: tch's own.
     Plain(Iter2),
-    /// Several ranks.
+    /// Several ranks, each with batches of its own.
     Shared(SharedRows),
+    /// Several ranks, which share each batch.
+    Split(SplitRows),
 }
 
 impl ShardedIter2 {
@@ -62,13 +88,7 @@ impl ShardedIter2 {
         share: Share,
         order: Order,
     ) -> Result<Self, TchError> {
-        if xs.dim() == 0 || ys.dim() == 0 {
-            return Err(TchError::Shape(format!(
-                "an input without a first dimension {xs:?} {ys:?}"
-            )));
-        }
-        // tch's own check, and its own words, also where its iterator is not used.
-        let plain = Iter2::f_new(xs, ys, batch_size)?;
+        let plain = checked(xs, ys, batch_size)?;
         if share.is_alone() {
             return Ok(Self(Source::Plain(plain)));
         }
@@ -99,9 +119,44 @@ impl ShardedIter2 {
         }
     }
 
+    /// An iterator over this rank's parts of the batches that a single process would have, `batch_size` rows to the batch
+    /// that all ranks share.
+    ///
+    /// # Errors
+    ///
+    /// As [`f_new`](Self::f_new).
+    pub fn f_split(
+        xs: &Tensor,
+        ys: &Tensor,
+        batch_size: i64,
+        share: Share,
+    ) -> Result<Self, TchError> {
+        let plain = checked(xs, ys, batch_size)?;
+        Ok(Self(if share.is_alone() {
+            Source::Plain(plain)
+        } else {
+            Source::Split(SplitRows::new(xs, ys, batch_size, share, random::joint_order))
+        }))
+    }
+
+    /// As [`f_split`](Self::f_split).
+    ///
+    /// # Panics
+    ///
+    /// Where `f_split` returns an error, as [`Iter2::new`] does.
+    #[track_caller]
+    pub fn split(xs: &Tensor, ys: &Tensor, batch_size: i64, share: Share) -> Self {
+        match Self::f_split(xs, ys, batch_size, share) {
+            Ok(iter) => iter,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     /// Shuffles the rows: on several ranks by seed and epoch, on one rank as [`Iter2::shuffle`] does.
     ///
-    /// On several ranks a second call changes nothing, as the order is a function of seed and epoch.
+    /// On several ranks a second call changes nothing, as the order is a function of seed and epoch. Where batches are
+    /// [split](Self::split), all ranks must call it, and each call shuffles anew; a failure to agree on the order is
+    /// returned with the next batch.
     pub fn shuffle(&mut self) -> &mut Self {
         match &mut self.0 {
             Source::Plain(iter) => {
@@ -111,6 +166,7 @@ impl ShardedIter2 {
                 rows.shuffled = Some(rows.order);
                 rows.index = None;
             }
+            Source::Split(rows) => rows.shuffle(),
         }
         self
     }
@@ -124,17 +180,20 @@ impl ShardedIter2 {
                 iter.to_device(device);
             }
             Source::Shared(rows) => rows.device = device,
+            Source::Split(rows) => rows.set_device(device),
         }
         self
     }
 
-    /// Also gives a smaller last batch: on several ranks to all of them, or to none.
+    /// Also gives a smaller last batch: on several ranks to all of them, or to none; [split](Self::split) among them, it
+    /// is the one of a single process.
     pub fn return_smaller_last_batch(&mut self) -> &mut Self {
         match &mut self.0 {
             Source::Plain(iter) => {
                 iter.return_smaller_last_batch();
             }
             Source::Shared(rows) => rows.last_batch = LastBatch::Smaller,
+            Source::Split(rows) => rows.return_smaller_last_batch(),
         }
         self
     }
@@ -143,7 +202,8 @@ impl ShardedIter2 {
     ///
     /// # Errors
     ///
-    /// [`DataError`]: the rows give one process a batch but not each rank, or libtorch failed.
+    /// [`DataError`]: the rows give one process a batch but not each rank, a shared batch has not a row for each rank, the
+    /// ranks could not agree on an order, or libtorch failed.
     ///
     /// # Panics
     ///
@@ -152,8 +212,17 @@ impl ShardedIter2 {
         match &mut self.0 {
             Source::Plain(iter) => Ok(iter.next()),
             Source::Shared(rows) => rows.next(),
+            Source::Split(rows) => rows.next(),
         }
     }
+}
+
+/// tch's iterator, with tch's own check, and its own words, also where it is not used.
+fn checked(xs: &Tensor, ys: &Tensor, batch_size: i64) -> Result<Iter2, TchError> {
+    if xs.dim() == 0 || ys.dim() == 0 {
+        return Err(TchError::Shape(format!("an input without a first dimension {xs:?} {ys:?}")));
+    }
+    Iter2::f_new(xs, ys, batch_size)
 }
 
 impl Iterator for ShardedIter2 {
@@ -175,6 +244,24 @@ impl Iterator for ShardedIter2 {
         match &self.0 {
             Source::Plain(iter) => iter.size_hint(),
             Source::Shared(rows) => rows.size_hint(),
+            Source::Split(rows) => rows.size_hint(),
+        }
+    }
+
+    /// Gathers nothing, where batches are [split](ShardedIter2::split): to count them is not to draw them.
+    ///
+    /// # Panics
+    ///
+    /// As [`next`](Iterator::next).
+    #[track_caller]
+    fn count(self) -> usize {
+        match self.0 {
+            Source::Plain(iter) => iter.count(),
+            Source::Shared(_) => self.fold(0, |count, _| count + 1),
+            Source::Split(mut rows) => match rows.left() {
+                Ok(left) => left,
+                Err(error) => panic!("{error}"),
+            },
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The data room: which samples, batches and items are this rank's.
 //!
-//! Nothing here talks to another rank. Every rank works out its own part from the same facts: the size of the
-//! data, the seed, the epoch and its [`Share`]. So all of it can be run, and is tested, without a process group.
+//! Every rank works out its own part from the same facts: the size of the data, the seed, the epoch and its [`Share`].
+//! So all of it can be run, and is tested, without a process group. One thing alone asks the other ranks: the order
+//! of a shuffled iterator that splits each batch (`batch = "global"`), which rank 0 draws for all.
 //!
 //! | to share | take |
 //! | --- | --- |
@@ -16,10 +17,12 @@
 
 mod batches;
 pub mod epoch;
+mod global;
 mod iter2;
 mod sampler;
 mod shard;
 mod text;
+pub(crate) mod weight;
 
 use tch::TchError;
 
@@ -138,6 +141,31 @@ pub enum DataError {
         /// The number of ranks.
         world_size: usize,
     },
+    /// A batch that the ranks share has not a row for each of them.
+    #[error(
+        "a batch of {rows} rows cannot be shared by {world_size} ranks ({samples} samples in batches of \
+         {batch_size}); take fewer ranks, a batch size of at least {world_size}, or drop the smaller last batch"
+    )]
+    FewerRowsThanRanks {
+        /// Rows in the batch.
+        rows: i64,
+        /// Samples in the data set: rows, or windows of a text.
+        samples: i64,
+        /// Rows in all other batches.
+        batch_size: i64,
+        /// The number of ranks.
+        world_size: usize,
+    },
+    /// Parts of unequal size were drawn on a thread that does not train.
+    #[error(
+        "a batch in parts of unequal size was drawn on a thread of its own, so how much each rank's gradient \
+         counts is not known; draw it on the thread that steps, or take a batch size that the number of ranks \
+         divides and drop the smaller last batch"
+    )]
+    OtherThread,
+    /// The ranks could not agree on an order.
+    #[error(transparent)]
+    Ranks(#[from] crate::Error),
     /// A text is shorter than the sequences asked of it, or these have no characters.
     #[error(
         "sequences of {seq_len} characters cannot be taken from a text of {text_len}; \

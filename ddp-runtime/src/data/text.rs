@@ -1,10 +1,13 @@
 //! tch's shuffled iterator over the windows of a text, with its batches shared among the ranks.
 
 use tch::data::{TextData, TextDataIter};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::batches::{BatchPlan, LastBatch, rank_index};
+use super::global::{Draw, SplitPlan};
+use super::weight::Holder;
 use super::{DataError, Order, Share};
+use crate::random;
 
 /// [`TextData::iter_shuffle`] for data-parallel training: this rank's batches of windows of a text.
 ///
@@ -15,6 +18,9 @@ use super::{DataError, Order, Share};
 /// ([`Order`]), rank `r` takes places `r`, `r + W`, ..., and every rank gets
 /// `windows / (W * batch_size)` batches (rounded down), all full; the windows left over, fewer than
 /// `W * batch_size`, are dropped. tch drops what does not fill a batch, too.
+///
+/// [`f_split`](Self::f_split) gives the batches of a single process instead, and each rank its part of every one, under
+/// the rules of [`ShardedIter2::split`](super::ShardedIter2::split).
 #[derive(Debug)]
 pub struct ShardedTextIter(Source);
 
@@ -44,12 +50,7 @@ impl ShardedTextIter {
         order: Order,
     ) -> Result<Self, DataError> {
         let data = text.data();
-        let text_len = data.numel() as i64;
-        let windows = text_len.saturating_sub(seq_len).saturating_add(1);
-        let shortest = if share.is_alone() { 0 } else { 1 };
-        if seq_len < shortest || windows < shortest {
-            return Err(DataError::SequenceLength { seq_len, text_len });
-        }
+        let windows = windows(&data, seq_len, share)?;
         if share.is_alone() {
             return Ok(Self(Source::Plain(text.iter_shuffle(seq_len, batch_size))));
         }
@@ -59,8 +60,54 @@ impl ShardedTextIter {
         } else {
             rank_index(windows, share, Some(order), data.device())?
         };
-        let offsets = Tensor::f_arange(seq_len, (Kind::Int64, data.device()))?;
-        Ok(Self(Source::Shared(SharedWindows { data, starts, offsets, plan, next_batch: 0 })))
+        Ok(Self(Source::Shared(SharedWindows::new(data, seq_len, starts, Plan::Own(plan))?)))
+    }
+
+    /// An iterator over this rank's parts of the batches that a single process would have, `batch_size` windows to the
+    /// batch that all ranks share. All ranks must call it: rank 0 draws the order.
+    ///
+    /// # Errors
+    ///
+    /// As [`f_new`](Self::f_new); also when `batch_size` is below the number of ranks, or the ranks cannot agree on an order.
+    pub fn f_split(
+        text: &TextData,
+        seq_len: i64,
+        batch_size: i64,
+        share: Share,
+    ) -> Result<Self, DataError> {
+        Self::split_by(text, seq_len, batch_size, share, random::joint_order)
+    }
+
+    fn split_by(
+        text: &TextData,
+        seq_len: i64,
+        batch_size: i64,
+        share: Share,
+        draw: Draw,
+    ) -> Result<Self, DataError> {
+        let data = text.data();
+        let windows = windows(&data, seq_len, share)?;
+        if share.is_alone() {
+            return Ok(Self(Source::Plain(text.iter_shuffle(seq_len, batch_size))));
+        }
+        let plan = SplitPlan::new(windows, batch_size, share, LastBatch::Dropped)?;
+        // Where tch draws it, too, and also when it is not enough for a batch.
+        let order = draw(windows, Device::Cpu)?.f_to_device(data.device())?;
+        let plan = Plan::Split(plan, Holder::new());
+        Ok(Self(Source::Shared(SharedWindows::new(data, seq_len, order, plan)?)))
+    }
+
+    /// As [`f_split`](Self::f_split).
+    ///
+    /// # Panics
+    ///
+    /// Where `f_split` returns an error, as [`TextData::iter_shuffle`] does.
+    #[track_caller]
+    pub fn split(text: &TextData, seq_len: i64, batch_size: i64, share: Share) -> Self {
+        match Self::f_split(text, seq_len, batch_size, share) {
+            Ok(iter) => iter,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// As [`f_new`](Self::f_new).
@@ -115,21 +162,70 @@ impl Iterator for ShardedTextIter {
     }
 }
 
-/// This rank's windows of a text, and how far they have been given out.
+/// How many sequences of `seq_len` characters there are in `data`.
+fn windows(data: &Tensor, seq_len: i64, share: Share) -> Result<i64, DataError> {
+    let text_len = data.numel() as i64;
+    let windows = text_len.saturating_sub(seq_len).saturating_add(1);
+    let shortest = if share.is_alone() { 0 } else { 1 };
+    if seq_len < shortest || windows < shortest {
+        return Err(DataError::SequenceLength { seq_len, text_len });
+    }
+    Ok(windows)
+}
+
+/// Which windows a batch of this rank has.
+#[derive(Debug)]
+enum Plan {
+    /// The starts are this rank's alone.
+    Own(BatchPlan),
+    /// The starts are those of all ranks.
+    Split(SplitPlan, Holder),
+}
+
+impl Plan {
+    fn count(&self) -> i64 {
+        match self {
+            Plan::Own(plan) => plan.count(),
+            Plan::Split(plan, _) => plan.count(),
+        }
+    }
+
+    /// Where batch `number` begins among the starts, and how many it has.
+    fn batch(&mut self, number: i64) -> Result<Option<(i64, i64)>, DataError> {
+        let (plan, holder) = match self {
+            Plan::Own(plan) => return Ok(plan.batch(number)),
+            Plan::Split(plan, holder) => (plan, holder),
+        };
+        match plan.part(number) {
+            Some(part) => holder.hold(part.weight).map(|()| Some((part.start, part.rows))),
+            None => {
+                holder.release();
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Windows of a text, and how far they have been given out.
 #[derive(Debug)]
 struct SharedWindows {
     data: Tensor,
-    /// Where this rank's windows begin, in their order.
+    /// Where windows begin, in their order.
     starts: Tensor,
     /// `0..seq_len`.
     offsets: Tensor,
-    plan: BatchPlan,
+    plan: Plan,
     next_batch: i64,
 }
 
 impl SharedWindows {
+    fn new(data: Tensor, seq_len: i64, starts: Tensor, plan: Plan) -> Result<Self, DataError> {
+        let offsets = Tensor::f_arange(seq_len, (Kind::Int64, data.device()))?;
+        Ok(Self { data, starts, offsets, plan, next_batch: 0 })
+    }
+
     fn next(&mut self) -> Result<Option<Tensor>, DataError> {
-        let Some((start, size)) = self.plan.batch(self.next_batch) else { return Ok(None) };
+        let Some((start, size)) = self.plan.batch(self.next_batch)? else { return Ok(None) };
         let starts = self.starts.f_narrow(0, start, size)?;
         let places = starts.f_unsqueeze(1)?.f_add(&self.offsets)?;
         let batch = self.data.f_take(&places)?;
@@ -147,10 +243,10 @@ impl SharedWindows {
 mod tests {
     use std::path::PathBuf;
 
-    use tch::Kind;
     use tch::data::TextData;
+    use tch::{Kind, Tensor};
 
-    use super::ShardedTextIter;
+    use super::{Draw, ShardedTextIter};
     use crate::bridge;
     use crate::data::{DataError, Order, Share};
 
@@ -226,6 +322,27 @@ mod tests {
         assert!(iter.next().is_some());
         assert_eq!(iter.size_hint(), (3, Some(3)));
         assert_eq!(iter.count(), 3);
+    }
+
+    #[test]
+    fn split_batches_are_dealt_in_order() {
+        let text = counting("split", 12);
+        let of = |rank| {
+            let forwards: Draw = |n, device| Ok(Tensor::arange(n, (Kind::Int64, device)));
+            starts(
+                &mut ShardedTextIter::split_by(&text, 2, 5, share(rank, 2), forwards).unwrap(),
+                2,
+            )
+        };
+        // Eleven windows: the last one fills no batch of five.
+        assert_eq!(
+            (of(0), of(1)),
+            (vec![vec![0, 1, 2], vec![5, 6, 7]], vec![vec![3, 4], vec![8, 9]])
+        );
+        let error = ShardedTextIter::f_split(&text, 2, 2, share(0, 3)).unwrap_err();
+        assert!(matches!(error, DataError::FewerRowsThanRanks { rows: 2, world_size: 3, .. }));
+        let mut alone = ShardedTextIter::split(&text, 2, 5, Share::ALONE);
+        assert_eq!(starts(&mut alone, 2).concat().len(), 10);
     }
 
     #[test]

@@ -257,6 +257,11 @@ pub fn same<I>(items: I) -> I {
     start(items)
 }
 
+/// What a batch size means in this scope.
+fn batch_rule() -> Batch {
+    session::current().map_or(Batch::PerRank, |session| session.options().batch)
+}
+
 fn order(site: &'static str) -> Order {
     let seed = session::current().map_or(0, |session| session.options().seed);
     Order { seed, epoch: clock::epoch_at(site) }
@@ -266,7 +271,10 @@ fn order(site: &'static str) -> Order {
 #[must_use]
 pub fn iter2(site: &'static str, xs: &Tensor, ys: &Tensor, batch_size: i64) -> ShardedIter2 {
     synchronize();
-    ShardedIter2::new(xs, ys, batch_size, current_share(), order(site))
+    match batch_rule() {
+        Batch::PerRank => ShardedIter2::new(xs, ys, batch_size, current_share(), order(site)),
+        Batch::Global => ShardedIter2::split(xs, ys, batch_size, current_share()),
+    }
 }
 
 /// `Iter2::f_new(..)`.
@@ -280,7 +288,10 @@ pub fn f_iter2(
     batch_size: i64,
 ) -> std::result::Result<ShardedIter2, TchError> {
     synchronize();
-    ShardedIter2::f_new(xs, ys, batch_size, current_share(), order(site))
+    match batch_rule() {
+        Batch::PerRank => ShardedIter2::f_new(xs, ys, batch_size, current_share(), order(site)),
+        Batch::Global => ShardedIter2::f_split(xs, ys, batch_size, current_share()),
+    }
 }
 
 /// Where in the program a shared iterator is made.

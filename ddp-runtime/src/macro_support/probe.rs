@@ -13,8 +13,9 @@ use tch::data::TextData;
 use tch::nn::VarStore;
 use tch::vision::dataset::Dataset;
 
-use super::{order, synchronize};
+use super::{batch_rule, order, synchronize};
 use crate::data::{ShardedIter2, ShardedTextIter};
+use crate::options::Batch;
 use crate::save;
 use crate::scope::current_share;
 
@@ -60,7 +61,12 @@ impl SharedText<'_> {
     #[must_use]
     pub fn iter_shuffle(&self, seq_len: i64, batch_size: i64) -> ShardedTextIter {
         synchronize();
-        ShardedTextIter::new(self.0, seq_len, batch_size, current_share(), order(self.1))
+        match batch_rule() {
+            Batch::PerRank => {
+                ShardedTextIter::new(self.0, seq_len, batch_size, current_share(), order(self.1))
+            }
+            Batch::Global => ShardedTextIter::split(self.0, seq_len, batch_size, current_share()),
+        }
     }
 }
 

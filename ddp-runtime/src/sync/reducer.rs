@@ -11,6 +11,10 @@
 //!    contributes what its gradient holds already, or zero.
 //! 4. `end`: what is not launched yet is, and everything is waited for. After that every `.grad` is the mean over all ranks.
 //!
+//! Parts of one batch that are unequal count by their size (Note [The weight of a part]): `begin` returns the factor, and the
+//! engine multiplies the gradient at the roots with it. In a backward where only rank 0 counts, since leaves turned out to
+//! be unequal, its part stands for the whole batch and the factor is 1.
+//!
 //! The mean of what was averaged before is itself, so a gradient that accumulates over several backwards stays right.
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -137,11 +141,18 @@ impl Reducer {
         Ok(())
     }
 
-    /// A backward is about to reach these leaves. Returns the factor for its roots.
-    pub(crate) fn begin(&mut self, group: &mut Group, leaves: &[(usize, &Tensor)]) -> Result<f64> {
+    /// A backward is about to reach these leaves, and this rank's loss counts `weight` times. Returns the factor for its
+    /// roots.
+    pub(crate) fn begin(
+        &mut self,
+        group: &mut Group,
+        leaves: &[(usize, &Tensor)],
+        weight: f64,
+    ) -> Result<f64> {
         group.count_backward();
         if self.muted {
-            return Ok(1.0);
+            // What accumulates now is averaged with a later backward, whose weight is another.
+            return Ok(weight);
         }
         self.stores.absorb(&mut self.table)?;
         let walk = self.walk(leaves)?;
@@ -180,7 +191,8 @@ impl Reducer {
         } else {
             self.wait_for_headers(group)?;
         }
-        Ok(1.0)
+        let rank_0_alone = self.pass.as_ref().is_some_and(|pass| !pass.unequal.is_empty());
+        Ok(if rank_0_alone { 1.0 } else { weight })
     }
 
     /// The gradient of a leaf is complete.

@@ -2,6 +2,7 @@
 mod alone;
 pub mod compare;
 mod failures;
+mod global;
 mod gradients;
 mod leaves;
 mod mismatch;
@@ -16,6 +17,7 @@ type Case = fn(&[String]) -> Result<()>;
 const CASES: &[(&str, Case)] = &[
     ("alone", alone::run),
     ("failures", failures::run),
+    ("global", global::run),
     ("gradients", gradients::run),
     ("leaves", leaves::run),
     ("mismatch", mismatch::run),

@@ -1,6 +1,7 @@
 //! All tests that need several processes or libtorch as a whole, in one binary.
 mod alone;
 mod failures;
+mod global;
 mod gradients;
 mod leaves;
 mod mismatch;
