@@ -15,19 +15,34 @@ use syn::{
 /// The name of the scope in the body.
 pub(crate) const SCOPE: &str = "__ddp_scope";
 
-/// Sends every value that leaves the function through the scope.
+/// Sends every value that leaves the function through the scope. A result is looked at there: with an error the scope is
+/// not left but given up, as by `?`.
 ///
 /// Input: `if done { return Ok(1); } Ok(2)`
 ///
-/// Output: `if done { return __ddp_scope.leave(Ok(1)); } __ddp_scope.leave(Ok(2))`
+/// Output: `if done { return __ddp_scope.leave_result(Ok(1)); } __ddp_scope.leave_result(Ok(2))`
 pub(crate) fn rewrite(output: &ReturnType, body: &mut Block) {
     if returns_never(output) {
         return;
     }
-    Returns.visit_block_mut(body);
+    let exit = if returns_result(output) { Exit("leave_result") } else { Exit("leave") };
+    Returns(exit).visit_block_mut(body);
     match returns_unit(output) {
-        true => leave_unit(body),
-        false => leave_value(body),
+        true => leave_unit(exit, body),
+        false => leave_value(exit, body),
+    }
+}
+
+/// The scope's method that values go through.
+#[derive(Clone, Copy)]
+struct Exit(&'static str);
+
+/// Whether the type is written as a `Result`, whosoever: std's, anyhow's, an alias of that name.
+fn returns_result(output: &ReturnType) -> bool {
+    let ReturnType::Type(_, ty) = output else { return false };
+    match &**ty {
+        Type::Path(ty) => ty.path.segments.last().is_some_and(|last| last.ident == "Result"),
+        _ => false,
     }
 }
 
@@ -43,7 +58,7 @@ fn returns_unit(output: &ReturnType) -> bool {
 }
 
 /// `__ddp_scope.leave(value)`, with the attributes of the value on the outside.
-fn leave(mut value: Expr) -> Expr {
+fn leave(exit: Exit, mut value: Expr) -> Expr {
     let span = at(value.span());
     let attrs = outer_attrs(&mut value);
     Expr::MethodCall(ExprMethodCall {
@@ -54,7 +69,7 @@ fn leave(mut value: Expr) -> Expr {
             path: Ident::new(SCOPE, span).into(),
         })),
         dot_token: Token![.](span),
-        method: Ident::new("leave", span),
+        method: Ident::new(exit.0, span),
         turbofish: None,
         paren_token: syn::token::Paren(span),
         args: [value].into_iter().collect(),
@@ -62,9 +77,9 @@ fn leave(mut value: Expr) -> Expr {
 }
 
 /// As `leave`, for a value at the end of the body, which may turn out to be of type `!`.
-fn leave_end(value: Expr) -> Expr {
+fn leave_end(exit: Exit, value: Expr) -> Expr {
     let quiet = may_diverge(&value);
-    let value = leave(value);
+    let value = leave(exit, value);
     if quiet { unreachable_allowed(value) } else { value }
 }
 
@@ -95,7 +110,7 @@ fn unit(span: Span) -> Expr {
 }
 
 /// A function without a value: what stands at the end stays a statement, and the scope gets a unit.
-fn leave_unit(body: &mut Block) {
+fn leave_unit(exit: Exit, body: &mut Block) {
     let end = at(body.brace_token.span.close());
     match body.stmts.last_mut() {
         Some(stmt) if diverges_stmt(stmt) => return,
@@ -104,18 +119,18 @@ fn leave_unit(body: &mut Block) {
         }
         Some(Stmt::Expr(value, None)) if !is_block_like(value) => {
             let taken = std::mem::replace(value, Expr::Verbatim(Default::default()));
-            *value = leave_end(taken);
+            *value = leave_end(exit, taken);
             return;
         }
         _ => {}
     }
     let quiet = body.stmts.last().is_some_and(may_diverge_stmt);
-    let value = leave(unit(end));
+    let value = leave(exit, unit(end));
     body.stmts.push(Stmt::Expr(if quiet { unreachable_allowed(value) } else { value }, None));
 }
 
 /// A function with a value: the expression at the end, or each of those that a `cfg` chooses from.
-fn leave_value(body: &mut Block) {
+fn leave_value(exit: Exit, body: &mut Block) {
     let mut last = true;
     for stmt in body.stmts.iter_mut().rev() {
         if let Stmt::Macro(mac) = stmt
@@ -131,7 +146,7 @@ fn leave_value(body: &mut Block) {
         }
         if !diverges(value) {
             let taken = std::mem::replace(value, Expr::Verbatim(Default::default()));
-            *value = if last { leave_end(taken) } else { in_block(leave_end(taken)) };
+            *value = if last { leave_end(exit, taken) } else { in_block(leave_end(exit, taken)) };
         }
         if !chosen {
             return;
@@ -156,14 +171,14 @@ fn in_block(mut value: Expr) -> Expr {
 }
 
 /// Every `return` of the function itself; those of closures, async blocks and nested items are theirs.
-struct Returns;
+struct Returns(Exit);
 
 impl VisitMut for Returns {
     fn visit_expr_return_mut(&mut self, expr: &mut ExprReturn) {
         visit_mut::visit_expr_return_mut(self, expr);
         let value =
             expr.expr.take().map_or_else(|| unit(at(expr.return_token.span)), |value| *value);
-        let value = if diverges(&value) { value } else { leave(value) };
+        let value = if diverges(&value) { value } else { leave(self.0, value) };
         expr.expr = Some(Box::new(value));
     }
 

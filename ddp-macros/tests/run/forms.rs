@@ -44,7 +44,7 @@ impl Learner for Net {
 fn trait_methods_with_generics() {
     assert_eq!(Net.fit::<f32, 2>(4.0, &[[0.0; 2]; 3]), Ok(6.0));
     assert_eq!(Net.fit(1.0, &[[0.0; 0]; 0]), Err("Net has no rows".to_owned()));
-    assert_eq!(notes(), ["enter fit", "left", "enter fit", "left"]);
+    assert_eq!(notes(), ["enter fit", "left", "enter fit", "abandoned"]);
     let Net = Box::new(Net).raw();
 }
 

@@ -23,13 +23,13 @@ fn by_question_mark(text: &str) -> Result<i64, Box<dyn Error>> {
 }
 
 #[test]
-fn a_return_leaves_and_a_question_mark_abandons() {
+fn a_value_leaves_and_an_error_abandons_however_it_is_returned() {
     assert_eq!(by_question_mark("7").unwrap(), 7);
     assert_eq!(end(), "left");
     assert_eq!(by_question_mark("-7").unwrap_err().to_string(), "negative");
-    assert_eq!(end(), "left");
+    assert_eq!(end(), "abandoned");
     assert!(by_question_mark("70").is_err());
-    assert_eq!(end(), "left");
+    assert_eq!(end(), "abandoned");
     assert!(by_question_mark("x").is_err());
     assert_eq!(end(), "abandoned");
 }

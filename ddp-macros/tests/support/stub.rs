@@ -91,6 +91,10 @@ impl Scope {
         self.0.set(true);
         value
     }
+    pub fn leave_result<T, E>(&self, value: Result<T, E>) -> Result<T, E> {
+        self.0.set(value.is_ok());
+        value
+    }
 }
 
 impl Drop for Scope {

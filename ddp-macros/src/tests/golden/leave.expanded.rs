@@ -37,13 +37,13 @@ fn value() -> Result<f64, Error> {
     );
     let count = |n: i64| -> i64 { return n + 1 };
     if count(1) > 1 {
-        return __ddp_scope.leave(Err(Error::Empty));
+        return __ddp_scope.leave_result(Err(Error::Empty));
     }
     __ddp_scope
-        .leave(
+        .leave_result(
             match find() {
                 Some(best) => Ok(best),
-                None => return __ddp_scope.leave(Ok(f64::try_from(&loss)?)),
+                None => return __ddp_scope.leave_result(Ok(f64::try_from(&loss)?)),
             },
         )
 }

@@ -12,7 +12,7 @@ trait Learner: Sized {
         let __ddp_scope = ::ddp_runtime::__private::enter(
             ::ddp_runtime::__private::Options::new("fit"),
         );
-        #[allow(unreachable_code)] __ddp_scope.leave(self.run::<N>(config, data))
+        #[allow(unreachable_code)] __ddp_scope.leave_result(self.run::<N>(config, data))
     }
 }
 impl Learner for Net {

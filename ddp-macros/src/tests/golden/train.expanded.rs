@@ -28,5 +28,5 @@ fn train(data: &Dataset, epochs: i64) -> Result<()> {
     }
     (&&::ddp_runtime::__private::type_of(&vs))
         .save("net.ot", |__ddp_path| vs.save(__ddp_path))?;
-    __ddp_scope.leave(Ok(()))
+    __ddp_scope.leave_result(Ok(()))
 }

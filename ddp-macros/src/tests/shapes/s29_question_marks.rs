@@ -1,6 +1,6 @@
 //! `?`, `return` and `bail!` in the loop.
 //! has: if f64::try_from(&loss)?.is_nan() { anyhow::bail!("diverged in epoch {epoch}"); }
-//! has: return __ddp_scope.leave(Err(stopped()));
+//! has: return __ddp_scope.leave_result(Err(stopped()));
 
 #[distributed]
 fn train() -> Result<()> {

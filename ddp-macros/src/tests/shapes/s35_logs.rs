@@ -2,7 +2,7 @@
 //! has: if logs(Level::Info) { log::info!("epoch {epoch} loss {mean:.4}"); }
 //! has: writeln!(table, "{epoch},{mean}")?;
 //! has: tch::vision::image::save(&picture, format!("{epoch}.png"))?;
-//! has: warn!("slow"); error!("bad"); __ddp_scope.leave(Ok(()))
+//! has: warn!("slow"); error!("bad"); __ddp_scope.leave_result(Ok(()))
 
 #[distributed]
 fn train() -> Result<()> {
