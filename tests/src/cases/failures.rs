@@ -35,7 +35,28 @@ fn train(how: &str, who: usize) -> Result<()> {
     Ok(())
 }
 
+/// As `train`, with an error that is returned as a value.
+#[ddp_runtime::distributed(timeout = 60)]
+fn train_with_value(who: usize) -> Result<()> {
+    let vs = nn::VarStore::new(Device::Cpu);
+    let net = nn::linear(vs.root(), 8, 8, Default::default());
+    let mut opt = nn::Sgd::default().build(&vs, 0.01)?;
+    let mut outcome = Ok(());
+    for step in 0..2000 {
+        let x = Tensor::randn([4, 8], (Kind::Float, Device::Cpu));
+        opt.backward_step(&net.forward(&x).square().mean(Kind::Float));
+        outcome = stumble("error", who, step);
+        if outcome.is_err() {
+            break;
+        }
+    }
+    outcome
+}
+
 pub(super) fn run(args: &[String]) -> Result<()> {
     let [how, who] = args else { bail!("expected how and who, got {args:?}") };
+    if how == "value" {
+        return train_with_value(who.parse().context("who is a rank")?);
+    }
     train(how, who.parse().context("who is a rank")?)
 }

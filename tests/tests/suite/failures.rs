@@ -54,6 +54,11 @@ fn p26_an_error_is_named() {
 }
 
 #[test]
+fn p26_an_error_returned_as_a_value_is_named() {
+    check("value", 1, &["rank 1", "the disk is full"]);
+}
+
+#[test]
 fn p26_an_error_of_rank_0_is_named() {
     check("error", 0, &["rank 0", "the disk is full"]);
 }
