@@ -17,73 +17,25 @@
 //!
 //! The mean of what was averaged before is itself, so a gradient that accumulates over several backwards stays right.
 use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use tch::Tensor;
 
-use crate::bridge::{GradState, checksum, grad_into_view, set_grad};
-use crate::comm::{ReduceOp, Work};
-use crate::control::{Header, Operation, PendingHeaders};
+use crate::bridge::{GradState, grad_into_view, set_grad};
+use crate::comm::ReduceOp;
+use crate::control::{Header, Operation};
 use crate::error::{During, Error, Result};
 use crate::group::Group;
+use crate::sync::agree;
 use crate::sync::bucket::{Run, Shape};
 use crate::sync::layout::Layout;
-use crate::sync::leaf::{LeafTable, first_difference};
+use crate::sync::leaf::LeafTable;
+use crate::sync::pass::{Pass, Plan, Progress, Walk, hash_of};
 use crate::sync::stores::{Fresh, StoreSet, spread};
 
 /// How many different sequences of leaves are remembered: a model has few kinds of backward.
 const WALKS: usize = 16;
 const REDUCING: &str = "averaging gradients";
-
-/// The leaves of one kind of backward on this rank.
-struct Walk {
-    /// What the engine saw.
-    identities: Vec<usize>,
-    /// Their numbers, ascending.
-    ids: Vec<u32>,
-    /// A hash of `ids`.
-    hash: u64,
-}
-
-/// What all ranks reduce for one set of leaves.
-struct Plan {
-    ids: Vec<u32>,
-    runs: Vec<Run>,
-    /// The run of each leaf.
-    run_of: HashMap<u32, usize>,
-}
-
-/// Where a leaf stands in the backward under way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Progress {
-    /// This backward does not reach it on this rank.
-    #[default]
-    Outside,
-    /// Its gradient is still to come.
-    Expected,
-    /// Its gradient lies in the bucket.
-    Ready,
-}
-
-/// The backward under way.
-struct Pass {
-    walk: Arc<Walk>,
-    headers: Option<PendingHeaders>,
-    plan: Arc<Plan>,
-    /// By leaf.
-    progress: Vec<Progress>,
-    /// By run: gradients still to come.
-    missing: Vec<usize>,
-    launched: Vec<Box<dyn Work>>,
-    /// What each gradient is multiplied with on its way into the bucket.
-    scale: f64,
-    /// Leaves whose values differed between the ranks: rank 0's are spread when the backward is over.
-    unequal: Vec<u32>,
-    /// Leaves that got their places in this pass, and the order in which gradients came.
-    placed: Vec<u32>,
-    order: Vec<u32>,
-}
 
 /// The synchronisation of one scope.
 pub(crate) struct Reducer {
@@ -131,7 +83,7 @@ impl Reducer {
         let text = lines.join("\n");
         let headers = group.announce(Operation::Stores, hash_of(&text), 0)?;
         if headers.iter().any(|header| header.subject != headers[0].subject) {
-            return Err(different_parameters(group, &text)?);
+            return Err(agree::different_parameters(group, &text)?);
         }
         let tensors: Vec<&Tensor> = fresh.iter().map(|fresh| &fresh.tensor).collect();
         spread(group, &tensors, "making variable stores equal")?;
@@ -365,13 +317,14 @@ impl Reducer {
     /// All headers are here: settles what this backward reduces.
     fn agree(&mut self, group: &mut Group, headers: &[Header]) -> Result<()> {
         if headers.iter().any(|header| header.table != headers[0].table) {
-            return Err(different_parameters(group, &self.table.describe())?);
+            return Err(agree::different_parameters(group, &self.table.describe())?);
         }
         let Some(walk) = self.pass.as_ref().map(|pass| Arc::clone(&pass.walk)) else {
             return Ok(());
         };
         let same = headers.iter().all(|header| header.subject == headers[0].subject);
-        let ids = if same { walk.ids.clone() } else { self.union(group, &walk.ids)? };
+        let ids =
+            if same { walk.ids.clone() } else { agree::union(group, self.table.len(), &walk.ids)? };
         self.compare_values(group, &ids)?;
         self.place_new(group, &ids)?;
         let plan = self.plan_for(&ids, hash_of(&ids));
@@ -379,49 +332,10 @@ impl Reducer {
         self.contribute_for_absent(&ids)
     }
 
-    /// The leaves that any rank reached.
-    fn union(&self, group: &mut Group, own: &[u32]) -> Result<Vec<u32>> {
-        let mut bits = vec![0_u8; self.table.len().div_ceil(8)];
-        for &id in own {
-            bits[id as usize / 8] |= 1 << (id % 8);
-        }
-        let (control, watch) = group.control();
-        for other in control.gather_bytes(watch, &bits)? {
-            for (byte, other) in bits.iter_mut().zip(other) {
-                *byte |= other;
-            }
-        }
-        Ok((0..self.table.len() as u32)
-            .filter(|&id| bits[id as usize / 8] & (1 << (id % 8)) != 0)
-            .collect())
-    }
-
     /// Compares the values of leaves that are seen for the first time. Where they differ, only rank 0's gradients count
     /// in this backward, and its values are spread after it: until then the graph may still read the old ones.
     fn compare_values(&mut self, group: &mut Group, ids: &[u32]) -> Result<()> {
-        let new: Vec<u32> = ids.iter().copied().filter(|&id| !self.table.get(id).equal).collect();
-        if new.is_empty() {
-            return Ok(());
-        }
-        let sums: Vec<i64> = new
-            .iter()
-            .map(|&id| {
-                Ok(checksum(&self.table.get(id).tensor)
-                    .during("comparing parameters")?
-                    .cast_signed())
-            })
-            .collect::<Result<_>>()?;
-        let (control, watch) = group.control();
-        let all = control.gather_words(watch, &sums)?;
-        let unequal: Vec<u32> = new
-            .iter()
-            .enumerate()
-            .filter(|(index, _)| all.iter().any(|sums| sums[*index] != all[0][*index]))
-            .map(|(_, &id)| id)
-            .collect();
-        for id in new {
-            self.table.get_mut(id).equal = true;
-        }
+        let unequal = agree::compare_values(group, &mut self.table, ids)?;
         if let Some(pass) = self.pass.as_mut().filter(|_| !unequal.is_empty()) {
             pass.scale = if group.topology().is_main() { 1.0 } else { 0.0 };
             pass.unequal = unequal;
@@ -458,17 +372,7 @@ impl Reducer {
 
     /// Lays new leaves out in the order in which rank 0's gradients came, which the next backward will follow.
     fn adopt_order(&mut self, group: &mut Group, pass: &Pass) -> Result<()> {
-        let mut order: Vec<i64> = Vec::with_capacity(pass.placed.len());
-        let placed: HashSet<u32> = pass.placed.iter().copied().collect();
-        let came: HashSet<u32> = pass.order.iter().copied().collect();
-        let seen = pass.order.iter().filter(|id| placed.contains(id));
-        let unseen = pass.placed.iter().filter(|id| !came.contains(id));
-        order.extend(seen.chain(unseen).map(|&id| i64::from(id)));
-        let tensor = Tensor::from_slice(&order);
-        let (control, watch) = group.control();
-        control.broadcast(watch, &tensor, 0)?;
-        let order = Vec::<i64>::try_from(tensor).during("agreeing on the order of buckets")?;
-        let order: Vec<u32> = order.iter().filter_map(|&id| u32::try_from(id).ok()).collect();
+        let order = agree::order_of_gradients(group, &pass.placed, &pass.order)?;
         self.plans.clear();
         self.layout.replace(&mut self.table, &order, &in_group(group))
     }
@@ -484,52 +388,7 @@ impl Reducer {
     }
 }
 
-impl Plan {
-    fn empty() -> Self {
-        Self::new(Vec::new(), Vec::new())
-    }
-
-    fn new(ids: Vec<u32>, runs: Vec<Run>) -> Self {
-        let run_of = runs
-            .iter()
-            .enumerate()
-            .flat_map(|(index, run)| run.leaves.iter().map(move |&leaf| (leaf, index)))
-            .collect();
-        Self { ids, runs, run_of }
-    }
-}
-
-impl Pass {
-    fn progress_of(&self, id: u32) -> Progress {
-        // A leaf that was numbered after this pass began is outside it.
-        self.progress.get(id as usize).copied().unwrap_or_default()
-    }
-}
-
 /// Memory for buckets, where the group's transport wants it.
 fn in_group(group: &Group) -> impl Fn(&Shape) -> Result<Tensor> {
     |shape| group.allocate(shape.elements, shape.kind, shape.device)
-}
-
-/// The error for ranks that know different parameters; all ranks call this together.
-fn different_parameters(group: &mut Group, own: &str) -> Result<Error> {
-    let (control, watch) = group.control();
-    let all: Vec<String> = control
-        .gather_bytes(watch, own.as_bytes())?
-        .into_iter()
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-        .collect();
-    let facts = first_difference(&all)
-        .map_or_else(|| "their parameters differ".to_owned(), |(_, text)| text);
-    Ok(Error::mismatch(
-        facts,
-        "build the same model, in the same order, on every rank, and register a store whose parts only some ranks use",
-    ))
-}
-
-fn hash_of(value: &(impl Hash + ?Sized)) -> u64 {
-    // Fixed keys: the same on all ranks, which run one binary.
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
 }

@@ -1,0 +1,85 @@
+//! What the ranks settle among themselves before or after a backward: small messages on the control plane.
+//!
+//! All ranks call these together.
+use std::collections::HashSet;
+
+use tch::Tensor;
+
+use crate::bridge::checksum;
+use crate::error::{During, Error, Result};
+use crate::group::Group;
+use crate::sync::leaf::{LeafTable, first_difference};
+
+/// The leaves, of `known` ones, that any rank reached.
+pub(super) fn union(group: &mut Group, known: usize, own: &[u32]) -> Result<Vec<u32>> {
+    let mut bits = vec![0_u8; known.div_ceil(8)];
+    for &id in own {
+        bits[id as usize / 8] |= 1 << (id % 8);
+    }
+    let (control, watch) = group.control();
+    for other in control.gather_bytes(watch, &bits)? {
+        for (byte, other) in bits.iter_mut().zip(other) {
+            *byte |= other;
+        }
+    }
+    Ok((0..known as u32).filter(|&id| bits[id as usize / 8] & (1 << (id % 8)) != 0).collect())
+}
+
+/// Compares the values of those of these leaves that were never compared. Returns the ones that differ; none counts as
+/// unequal after this.
+pub(super) fn compare_values(
+    group: &mut Group,
+    table: &mut LeafTable,
+    ids: &[u32],
+) -> Result<Vec<u32>> {
+    let new: Vec<u32> = ids.iter().copied().filter(|&id| !table.get(id).equal).collect();
+    if new.is_empty() {
+        return Ok(new);
+    }
+    let sums: Vec<i64> = new
+        .iter()
+        .map(|&id| checksum(&table.get(id).tensor).map(u64::cast_signed))
+        .collect::<std::result::Result<_, _>>()
+        .during("comparing parameters")?;
+    let (control, watch) = group.control();
+    let all = control.gather_words(watch, &sums)?;
+    for &id in &new {
+        table.get_mut(id).equal = true;
+    }
+    let differs = |index: usize| all.iter().any(|sums| sums[index] != all[0][index]);
+    Ok(new.iter().enumerate().filter(|(index, _)| differs(*index)).map(|(_, &id)| id).collect())
+}
+
+/// The leaves in `placed` in the order in which rank 0's gradients came; those that did not come follow.
+pub(super) fn order_of_gradients(
+    group: &mut Group,
+    placed: &[u32],
+    came: &[u32],
+) -> Result<Vec<u32>> {
+    let known: HashSet<u32> = placed.iter().copied().collect();
+    let seen: HashSet<u32> = came.iter().copied().collect();
+    let first = came.iter().filter(|id| known.contains(id));
+    let rest = placed.iter().filter(|id| !seen.contains(id));
+    let order: Vec<i64> = first.chain(rest).map(|&id| i64::from(id)).collect();
+    let tensor = Tensor::from_slice(&order);
+    let (control, watch) = group.control();
+    control.broadcast(watch, &tensor, 0)?;
+    let order = Vec::<i64>::try_from(tensor).during("agreeing on the order of buckets")?;
+    Ok(order.iter().filter_map(|&id| u32::try_from(id).ok()).collect())
+}
+
+/// The error for ranks that know different parameters; `own` lists this rank's.
+pub(super) fn different_parameters(group: &mut Group, own: &str) -> Result<Error> {
+    let (control, watch) = group.control();
+    let all: Vec<String> = control
+        .gather_bytes(watch, own.as_bytes())?
+        .into_iter()
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .collect();
+    let facts = first_difference(&all)
+        .map_or_else(|| "their parameters differ".to_owned(), |(_, text)| text);
+    Ok(Error::mismatch(
+        facts,
+        "build the same model, in the same order, on every rank, and register a store whose parts only some ranks use",
+    ))
+}

@@ -1,0 +1,87 @@
+//! What is remembered of a backward: the leaves it reaches, what all ranks reduce for them, and how far it is.
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use crate::comm::Work;
+use crate::control::PendingHeaders;
+use crate::sync::bucket::Run;
+
+/// The leaves of one kind of backward on this rank.
+pub(super) struct Walk {
+    /// What the engine saw.
+    pub(super) identities: Vec<usize>,
+    /// Their numbers, ascending.
+    pub(super) ids: Vec<u32>,
+    /// A hash of `ids`.
+    pub(super) hash: u64,
+}
+
+/// What all ranks reduce for one set of leaves.
+pub(super) struct Plan {
+    pub(super) ids: Vec<u32>,
+    pub(super) runs: Vec<Run>,
+    /// The run of each leaf.
+    pub(super) run_of: HashMap<u32, usize>,
+}
+
+/// Where a leaf stands in the backward under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// This backward does not reach it on this rank.
+    #[default]
+    Outside,
+    /// Its gradient is still to come.
+    Expected,
+    /// Its gradient lies in the bucket.
+    Ready,
+}
+
+/// The backward under way.
+pub(super) struct Pass {
+    pub(super) walk: Arc<Walk>,
+    pub(super) headers: Option<PendingHeaders>,
+    pub(super) plan: Arc<Plan>,
+    /// By leaf.
+    pub(super) progress: Vec<Progress>,
+    /// By run: gradients still to come.
+    pub(super) missing: Vec<usize>,
+    pub(super) launched: Vec<Box<dyn Work>>,
+    /// What each gradient is multiplied with on its way into the bucket.
+    pub(super) scale: f64,
+    /// Leaves whose values differed between the ranks: rank 0's are spread when the backward is over.
+    pub(super) unequal: Vec<u32>,
+    /// Leaves that got their places in this pass, and the order in which gradients came.
+    pub(super) placed: Vec<u32>,
+    pub(super) order: Vec<u32>,
+}
+
+impl Plan {
+    pub(super) fn empty() -> Self {
+        Self::new(Vec::new(), Vec::new())
+    }
+
+    pub(super) fn new(ids: Vec<u32>, runs: Vec<Run>) -> Self {
+        let run_of = runs
+            .iter()
+            .enumerate()
+            .flat_map(|(index, run)| run.leaves.iter().map(move |&leaf| (leaf, index)))
+            .collect();
+        Self { ids, runs, run_of }
+    }
+}
+
+impl Pass {
+    pub(super) fn progress_of(&self, id: u32) -> Progress {
+        // A leaf that was numbered after this pass began is outside it.
+        self.progress.get(id as usize).copied().unwrap_or_default()
+    }
+}
+
+/// A hash that all ranks, which run one binary, compute alike.
+pub(super) fn hash_of(value: &(impl Hash + ?Sized)) -> u64 {
+    // Fixed keys.
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
