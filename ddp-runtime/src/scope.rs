@@ -13,7 +13,7 @@ use tch::{Cuda, Device, Tensor};
 use crate::bridge::{self, BackwardObserver, Route};
 use crate::comm::ReduceOp;
 use crate::control::Operation;
-use crate::data::{Share, epoch};
+use crate::data::{Share, epoch, weight};
 use crate::device;
 use crate::error::{Error, Result};
 use crate::options::{Batch, Malloc, Options};
@@ -285,6 +285,7 @@ fn prepare_process(options: &Options) {
     // Asked for before any tensor is made: libtorch answers from then on.
     let _ = Cuda::is_available();
     random::become_shared();
+    weight::forget();
     let set_by_user =
         std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("MALLOC_"));
     if options.malloc == Malloc::Keep && !set_by_user {

@@ -62,6 +62,11 @@ pub(crate) fn of_step() -> Option<f64> {
     }
 }
 
+/// A scope begins: what was drawn before is none of its steps'.
+pub(crate) fn forget() {
+    STATE.set(State { held: None, drawn_ahead: false });
+}
+
 /// One iterator's hold on the weight.
 #[derive(Debug)]
 pub(super) struct Holder {
@@ -123,7 +128,7 @@ impl Drop for Holder {
 
 #[cfg(test)]
 mod tests {
-    use super::{Holder, of_step};
+    use super::{Holder, forget, of_step};
     use crate::data::DataError;
 
     #[test]
@@ -159,6 +164,11 @@ mod tests {
     #[test]
     fn p20_a_backward_after_batches_drawn_ahead_is_refused() {
         let mut holder = Holder::new();
+        holder.hold(1.25).unwrap();
+        holder.release();
+        assert_eq!(of_step(), None);
+        forget();
+        assert_eq!(of_step(), Some(1.0));
         holder.hold(1.25).unwrap();
         holder.release();
         assert_eq!(of_step(), None);

@@ -2,6 +2,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
+use ddp_runtime::data::ShardedIter2;
 use tch::data::{Iter2, TextData};
 use tch::nn::{self, ModuleT, OptimizerConfig};
 use tch::{Device, Kind, Tensor};
@@ -194,6 +195,57 @@ fn ahead(task: &Task) -> Result<Vec<Tensor>> {
     Ok(vs.trainable_variables())
 }
 
+/// Every second backward is averaged, together with the one before it, which `quietly` keeps on this rank.
+fn in_pairs(
+    task: &Task,
+    batches: impl Fn() -> Batches,
+    enter: impl FnOnce(&nn::VarStore) -> Result<()>,
+    quietly: impl Fn(&dyn Fn()),
+) -> Result<Vec<Tensor>> {
+    let mut vs = nn::VarStore::new(Device::Cpu);
+    let net = (task.model)(&vs.root());
+    vs.double();
+    enter(&vs)?;
+    let mut opt = (task.optimizer)(&vs)?;
+    for _epoch in 0..EPOCHS {
+        for (step, (x, y)) in batches().enumerate() {
+            let backward = || (cross_entropy(&net.forward_t(&x, true), &y) / 2.0).backward();
+            if step % 2 == 0 {
+                quietly(&backward);
+            } else {
+                backward();
+                opt.step();
+                opt.zero_grad();
+            }
+        }
+    }
+    Ok(vs.trainable_variables())
+}
+
+type Batches = Box<dyn Iterator<Item = (Tensor, Tensor)>>;
+
+/// Without the attribute: the same through public API, and backwards that are averaged later.
+fn by_hand(task: &Task) -> Result<()> {
+    let plain = || -> Batches {
+        let mut batches = Iter2::new(&task.x, &task.y, task.batch);
+        batches.shuffle().return_smaller_last_batch();
+        Box::new(batches)
+    };
+    tch::manual_seed(7);
+    let expected = in_pairs(task, plain, |_| Ok(()), |backward| backward())?;
+    tch::manual_seed(7);
+    let scope = ddp_runtime::init()?;
+    let split = || -> Batches {
+        let mut batches = ShardedIter2::split(&task.x, &task.y, task.batch, scope.share());
+        batches.shuffle().return_smaller_last_batch();
+        Box::new(batches)
+    };
+    let quietly = |backward: &dyn Fn()| scope.no_sync(backward);
+    let found = in_pairs(task, split, |vs| Ok(scope.register(vs)?), quietly)?;
+    scope.finish()?;
+    close("by hand", &found, &expected, LIMIT)
+}
+
 mod inner {
     use super::{Task, epochs};
 
@@ -210,6 +262,13 @@ pub(super) fn run(args: &[String]) -> Result<()> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
         ["text"] => follow_text(),
+        ["by-hand"] => by_hand(&task("mlp", "adam", 13)?),
+        ["sizes"] => {
+            let mut task = task("mlp", "sgd", 16)?;
+            let rows = SAMPLES - ddp_runtime::rank() as i64;
+            (task.x, task.y) = (task.x.narrow(0, 0, rows), task.y.narrow(0, 0, rows));
+            epochs::shared::train(&task).map(drop)
+        }
         ["inner"] => inner::train(&task("mlp", "sgd", 16)?).map(drop),
         ["ahead", batch] => ahead(&task("mlp", "sgd", batch.parse()?)?).map(drop),
         ["ragged", batch] => epochs::shared::train(&task("mlp", "sgd", batch.parse()?)?).map(drop),

@@ -31,6 +31,7 @@ programs! {
     p20_conv_follows_one_process: "epochs" "conv" "sgd" "16";
     p20_accumulation_reseeding_and_an_early_end: "mixed" "mlp" "adam" "16";
     p20_an_odd_batch_size: "mixed" "conv" "sgd" "7";
+    p19_p20_by_hand_with_backwards_averaged_later: "by-hand";
     p33_ranks_seeded_apart_take_rank_0s_order: "seeded-apart" "mlp" "sgd";
     p20_text_follows_one_process: "text";
 }
@@ -61,6 +62,11 @@ fn p20_unequal_parts_drawn_ahead_are_refused_and_equal_ones_are_not() {
     refused(&["ahead", "16"], 3, "drawn ahead of it in parts of unequal size");
     let _ = run(&["ahead", "16"], 2).success();
     let _ = run(&["ahead", "18"], 3).success();
+}
+
+#[test]
+fn ranks_that_shuffle_data_of_other_sizes_are_named() {
+    refused(&["sizes"], 2, "rank 0 shuffles 100 samples, rank 1 99; read the same data set");
 }
 
 #[test]
