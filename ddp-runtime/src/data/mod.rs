@@ -143,7 +143,7 @@ pub enum DataError {
     },
     /// A batch that the ranks share has not a row for each of them.
     #[error(
-        "a batch of {rows} rows cannot be shared by {world_size} ranks ({samples} samples in batches of \
+        "{world_size} ranks cannot share a batch of size {rows} ({samples} samples in batches of \
          {batch_size}); take fewer ranks, a batch size of at least {world_size}, or drop the smaller last batch"
     )]
     FewerRowsThanRanks {

@@ -52,7 +52,7 @@ fn p02_a_last_batch_with_fewer_rows_than_ranks_is_refused_on_all_ranks() {
     refused(
         &["ragged", "33"],
         3,
-        "a batch of 1 rows cannot be shared by 3 ranks (100 samples in batches of 33); take fewer ranks, a batch size of \
+        "3 ranks cannot share a batch of size 1 (100 samples in batches of 33); take fewer ranks, a batch size of \
          at least 3, or drop the smaller last batch",
     );
 }
