@@ -337,6 +337,14 @@ impl Reducer {
     fn compare_values(&mut self, group: &mut Group, ids: &[u32]) -> Result<()> {
         let unequal = agree::compare_values(group, &mut self.table, ids)?;
         if let Some(pass) = self.pass.as_mut().filter(|_| !unequal.is_empty()) {
+            if pass.progress.contains(&Progress::Ready) {
+                // Another rank reached the leaf; this one was sure of its own and has averaged some of them already.
+                let name = &self.table.get(unequal[0]).name;
+                return Err(Error::unsupported(
+                    format!("`{name}` differs between the ranks, and only some of them reached it"),
+                    "make its variable store equal before the first step, with `sync` or `Scope::register`",
+                ));
+            }
             pass.scale = if group.topology().is_main() { 1.0 } else { 0.0 };
             pass.unequal = unequal;
         }
