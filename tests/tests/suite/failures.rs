@@ -20,7 +20,7 @@ fn launch(how: &str, who: usize, mark: &str) -> Outcome {
 }
 
 /// Processes that carry the mark in their environment.
-fn left_over(mark: &str) -> Vec<String> {
+pub(crate) fn left_over(mark: &str) -> Vec<String> {
     let wanted = format!("DDP_TEST_MARK={mark}");
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     entries
