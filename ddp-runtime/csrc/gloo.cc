@@ -94,16 +94,20 @@ int ddp_gloo_all_gather(DdpGroup* group, DdpTensor output, DdpTensor input, DdpW
 
 int ddp_work_wait(DdpWork* work, int64_t timeout_ms, int* done) {
   return guarded([&] {
+    const auto limit = std::chrono::milliseconds(timeout_ms < 1 ? 1 : timeout_ms);
     try {
-      work->work->wait(std::chrono::milliseconds(timeout_ms < 1 ? 1 : timeout_ms));
-      *done = 1;
+      work->work->wait(limit);
     } catch (...) {
-      // A wait that ran into its limit throws like a work that failed: only the work itself tells which it was.
-      if (work->work->isCompleted()) {
-        throw;
+      // A wait that ran into its limit throws like a work that failed, and making that exception takes long enough (it
+      // holds a backtrace) for the work to end meanwhile. So only the work itself tells which it was.
+      if (!work->work->isCompleted()) {
+        *done = 0;
+        return;
       }
-      *done = 0;
+      // It has ended: this returns at once, or throws what the work failed with.
+      work->work->wait(limit);
     }
+    *done = 1;
   });
 }
 
