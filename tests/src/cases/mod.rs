@@ -8,6 +8,7 @@ mod leaves;
 mod mismatch;
 mod optim;
 mod reach;
+mod shapes;
 mod votes;
 
 use anyhow::{Result, bail};
@@ -23,6 +24,7 @@ const CASES: &[(&str, Case)] = &[
     ("mismatch", mismatch::run),
     ("optim", optim::run),
     ("reach", reach::run),
+    ("shapes-loops", shapes::loops::run),
     ("votes", votes::run),
 ];
 

@@ -6,6 +6,7 @@ mod gradients;
 mod leaves;
 mod mismatch;
 mod reach;
+mod shapes_loops;
 mod truth;
 mod votes;
 
