@@ -28,9 +28,11 @@ pub(crate) enum Operation {
     Vote,
     /// Take the order of the data that rank 0 draws.
     Shuffle,
+    /// Begin the first epoch that has a number.
+    Epoch,
 }
 
-const OPERATIONS: [Operation; 8] = [
+const OPERATIONS: [Operation; 9] = [
     Operation::Backward,
     Operation::Leave,
     Operation::Stores,
@@ -39,6 +41,7 @@ const OPERATIONS: [Operation; 8] = [
     Operation::Barrier,
     Operation::Vote,
     Operation::Shuffle,
+    Operation::Epoch,
 ];
 
 impl Operation {
@@ -61,6 +64,7 @@ impl Operation {
             Operation::Barrier => format!("in a barrier after {count} backwards"),
             Operation::Vote => format!("in a vote after {count} backwards"),
             Operation::Shuffle => format!("shuffling data after {count} backwards"),
+            Operation::Epoch => format!("beginning its first epoch after {count} backwards"),
         }
     }
 }

@@ -42,6 +42,7 @@ pub(crate) struct Session {
     first_error: Mutex<Option<Error>>,
     weights_equal: AtomicBool,
     turns: AtomicU64,
+    epochs_begun: AtomicBool,
 }
 
 static CURRENT: Mutex<Option<Arc<Session>>> = Mutex::new(None);
@@ -73,6 +74,7 @@ impl Session {
             first_error: Mutex::new(None),
             weights_equal: AtomicBool::new(false),
             turns: AtomicU64::new(0),
+            epochs_begun: AtomicBool::new(false),
         });
         *current_slot() = Some(Arc::clone(&session));
         Ok(session)
@@ -169,6 +171,27 @@ impl Session {
                 control.broadcast(watch, &order, 0)?;
             }
             Ok(order)
+        })
+    }
+
+    /// The number of an epoch that begins. The first one must be that of all ranks: a rank that resumes from a file which
+    /// the others cannot see would take fewer steps, and in each another part of the data than the others leave to it.
+    pub(crate) fn begin_epoch(&self, epoch: u64) -> Result<()> {
+        if self.epochs_begun.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.run(|inner| {
+            let headers = inner.group.announce(Operation::Epoch, 0, epoch.cast_signed())?;
+            match headers.iter().position(|header| header.extra != headers[0].extra) {
+                Some(rank) => Err(Error::mismatch(
+                    format!(
+                        "rank 0 begins with epoch {}, rank {rank} with epoch {}",
+                        headers[0].extra, headers[rank].extra
+                    ),
+                    "resume every rank from the same file, on a disk that all of them see",
+                )),
+                None => Ok(()),
+            }
         })
     }
 

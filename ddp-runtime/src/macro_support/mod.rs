@@ -228,7 +228,7 @@ pub fn start<I>(items: I) -> I {
     items
 }
 
-/// The number of the epoch that begins, where it is a number.
+/// The number of the epoch that begins, where it is a number. The first must be the same on all ranks.
 pub fn epoch<T: 'static>(epoch: &T) {
     let epoch = epoch as &dyn Any;
     macro_rules! number {
@@ -238,6 +238,9 @@ pub fn epoch<T: 'static>(epoch: &T) {
     }
     if let Some(epoch) = number!(i32, i64, usize, u32, u64, i8, i16, isize, u8, u16, i128, u128) {
         clock::tell(epoch);
+        if let Some(session) = session::current() {
+            or_end(session.begin_epoch(epoch));
+        }
     }
 }
 

@@ -189,6 +189,13 @@ fn s37_a_rank_that_saves_alone_is_named() {
 }
 
 #[test]
+fn s38_a_file_that_one_rank_alone_can_see_is_refused_before_the_first_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let shape = format!("s38_seen_by_one:{}", folder.path().display());
+    refused(&shape, 2, &["rank 0 begins with epoch 2, rank 1 with epoch 0"]);
+}
+
+#[test]
 fn s39_evaluation_sees_the_whole_set() {
     hold(&["s39_evaluation"]);
 }
