@@ -171,7 +171,7 @@ pub(super) fn s34_progress_bars(_: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A log that goes to the error stream.
+/// A log that goes to the error stream, each line in one write, as loggers do: the lines of several ranks meet there.
 struct Lines;
 
 impl log::Log for Lines {
@@ -179,7 +179,9 @@ impl log::Log for Lines {
         true
     }
     fn log(&self, record: &log::Record) {
-        eprintln!("{}: {}", record.level(), record.args());
+        let line = format!("{}: {}\n", record.level(), record.args());
+        // A log has nowhere to report to.
+        let _ = io::stderr().write_all(line.as_bytes());
     }
     fn flush(&self) {}
 }
