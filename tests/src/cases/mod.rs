@@ -25,6 +25,7 @@ const CASES: &[(&str, Case)] = &[
     ("optim", optim::run),
     ("reach", reach::run),
     ("shapes-loops", shapes::loops::run),
+    ("shapes-steps", shapes::steps::run),
     ("votes", votes::run),
 ];
 

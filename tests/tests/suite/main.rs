@@ -7,6 +7,7 @@ mod leaves;
 mod mismatch;
 mod reach;
 mod shapes_loops;
+mod shapes_steps;
 mod truth;
 mod votes;
 

@@ -1,13 +1,17 @@
 //! The shapes of real training code, one file a topic: each is a program that the attribute has to cope with.
+mod course;
 mod devices;
 mod evaluation;
 mod exits;
 mod marked;
 mod one_process;
 mod output;
+mod places;
 mod saving;
 mod seeds;
 mod signatures;
 
 /// Shapes s23 to s45: loops, exits, output, saving, seeds, signatures.
 pub(super) mod loops;
+/// Shapes s01 to s22: where the step is, its forms, stores, optimizers, batches.
+pub(super) mod steps;

@@ -1,0 +1,154 @@
+//! What the shapes of steps are compared with: the same program, compiled without the attribute, on the joined batches.
+use anyhow::{Result, ensure};
+use tch::nn::{self, OptimizerConfig};
+use tch::{Kind, TchError, Tensor};
+
+use super::one_process::{Batch, Model, Net, alike, data, equal, of_all_ranks};
+
+/// Rows of a rank's batch.
+pub(super) const BATCH: i64 = 4;
+/// Batches of a rank in one pass over the data.
+pub(super) const STEPS: i64 = 7;
+/// What the plain program, and rank 0, are seeded with.
+const SEED: i64 = 7;
+
+/// A program over batches of the size given; returns the variables that it trained.
+pub(super) type Program = fn(&Batch, i64) -> Result<Vec<Tensor>>;
+/// A program that shuffles: it also notes which batches it saw.
+pub(super) type Shuffling = fn(&Batch, &mut Seen) -> Result<Vec<Tensor>>;
+
+/// Compiles a file's `programs!` as they are, and again with the attribute where they say `$attribute`.
+macro_rules! compile_twice {
+    () => {
+        mod plain {
+            #[allow(unused_imports)]
+            use super::*;
+            programs!();
+        }
+        mod shared {
+            #[allow(unused_imports)]
+            use super::*;
+            programs!(ddp_runtime::distributed);
+        }
+    };
+}
+pub(super) use compile_twice;
+
+/// Samples for [`STEPS`] batches on every rank.
+pub(super) fn all_rows() -> Batch {
+    data(STEPS * BATCH * ddp_runtime::world_size() as i64)
+}
+
+/// Every rank draws other numbers: what starts equal was made equal.
+pub(super) fn seed_apart() {
+    tch::manual_seed(SEED + ddp_runtime::rank() as i64);
+}
+
+/// Requires that the ranks end where one process with the joined batches ends, whatever they started from.
+///
+/// # Errors
+/// Names the first variable that is too far off; also when nothing was trained.
+pub(super) fn follow(what: &str, plain: Program, shared: Program) -> Result<()> {
+    let rows = all_rows();
+    tch::manual_seed(SEED);
+    let expected = plain(&rows, BATCH * ddp_runtime::world_size() as i64)?;
+    ensure!(!expected.is_empty(), "{what}: nothing to compare");
+    seed_apart();
+    equal(what, &shared(&rows, BATCH)?, &expected)
+}
+
+/// Requires that the ranks took different batches, each row at most once in a pass, and end where one process ends that
+/// takes the mean over them in every step. On one rank the course is the plain program's.
+///
+/// # Errors
+/// Says what was shared wrongly, or names the first variable that is too far off.
+pub(super) fn follow_seen(what: &str, plain: Shuffling, shared: Shuffling) -> Result<Seen> {
+    let rows = all_rows();
+    let mut seen = Seen::default();
+    seed_apart();
+    let found = shared(&rows, &mut seen)?;
+    if ddp_runtime::world_size() == 1 {
+        tch::manual_seed(SEED);
+        equal(what, &found, &plain(&rows, &mut Seen::default())?)?;
+    }
+    let expected = mean_course(&seen.rounds()?, |net, _, (x, y)| net.loss(x, y))?;
+    equal(what, &found, &expected)?;
+    Ok(seen)
+}
+
+/// The optimizer of a [`Shuffling`] program. Not Adam: it takes no notice of a gradient's scale.
+pub(super) fn sgd(vs: &nn::VarStore) -> Result<nn::Optimizer, TchError> {
+    nn::Sgd { momentum: 0.9, ..Default::default() }.build(vs, 0.05)
+}
+
+/// The variables of one process that trains [`Model::seeded`] with [`sgd`] on the mean over the ranks' losses in each round.
+/// The loss is given the rank whose batch it is.
+///
+/// # Errors
+/// When the optimizer cannot be built, or nothing was trained.
+pub(super) fn mean_course(
+    rounds: &[Vec<Batch>],
+    loss: impl Fn(&Net, usize, &Batch) -> Tensor,
+) -> Result<Vec<Tensor>> {
+    ensure!(!rounds.is_empty(), "no rounds to compare with");
+    let Model { vs, net } = Model::seeded();
+    let mut opt = sgd(&vs)?;
+    for round in rounds {
+        let losses: Vec<Tensor> =
+            round.iter().enumerate().map(|(rank, batch)| loss(&net, rank, batch)).collect();
+        opt.backward_step(&Tensor::stack(&losses, 0).mean(Kind::Double));
+    }
+    Ok(vs.trainable_variables())
+}
+
+/// The batches that a rank saw, in order.
+#[derive(Default)]
+pub(super) struct Seen(Vec<Batch>);
+
+impl Seen {
+    pub(super) fn note(&mut self, x: &Tensor, y: &Tensor) {
+        self.0.push((x.copy(), y.copy()));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What all ranks saw, step by step.
+    ///
+    /// # Errors
+    /// When the ranks took different numbers of steps.
+    pub(super) fn rounds(&self) -> Result<Vec<Vec<Batch>>> {
+        alike("steps", &[self.0.len() as f64])?;
+        let round = |(x, y): &Batch| -> Result<Vec<Batch>> {
+            Ok(of_all_ranks(x)?.into_iter().zip(of_all_ranks(y)?).collect())
+        };
+        self.0.iter().map(round).collect()
+    }
+
+    /// Requires that each pass over `rows` took `steps` batches, had each row once, and that no two passes of all ranks had
+    /// one order.
+    ///
+    /// # Errors
+    /// Names the pass.
+    pub(super) fn are_passes_over(&self, rows: &Batch, steps: i64) -> Result<()> {
+        let rounds = self.rounds()?;
+        ensure!(!rounds.is_empty() && rounds.len() % steps as usize == 0, "{} steps", rounds.len());
+        let first_features = |x: &Tensor| Vec::<f64>::try_from(x.select(1, 0).contiguous());
+        let mut all = first_features(&rows.0)?;
+        all.sort_unstable_by(f64::total_cmp);
+        let mut orders: Vec<Vec<f64>> = Vec::new();
+        for (number, pass) in rounds.chunks(steps as usize).enumerate() {
+            let mut order = Vec::new();
+            for (x, _) in pass.iter().flatten() {
+                order.extend(first_features(x)?);
+            }
+            let mut sorted = order.clone();
+            sorted.sort_unstable_by(f64::total_cmp);
+            ensure!(sorted == all, "pass {number} had {sorted:?}");
+            ensure!(!orders.contains(&order), "pass {number} had the order of another one");
+            orders.push(order);
+        }
+        Ok(())
+    }
+}
