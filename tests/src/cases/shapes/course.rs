@@ -44,35 +44,59 @@ pub(super) fn seed_apart() {
     tch::manual_seed(SEED + ddp_runtime::rank() as i64);
 }
 
+/// All processes draw the numbers of the plain program.
+pub(super) fn seed() {
+    tch::manual_seed(SEED);
+}
+
 /// Requires that the ranks end where one process with the joined batches ends, whatever they started from.
 ///
 /// # Errors
 /// Names the first variable that is too far off; also when nothing was trained.
 pub(super) fn follow(what: &str, plain: Program, shared: Program) -> Result<()> {
-    let rows = all_rows();
-    tch::manual_seed(SEED);
-    let expected = plain(&rows, BATCH * ddp_runtime::world_size() as i64)?;
-    ensure!(!expected.is_empty(), "{what}: nothing to compare");
-    seed_apart();
-    equal(what, &shared(&rows, BATCH)?, &expected)
+    follow_on(what, &all_rows(), plain, shared)
 }
 
-/// Requires that the ranks took different batches, each row at most once in a pass, and end where one process ends that
-/// takes the mean over them in every step. On one rank the course is the plain program's.
+/// As [`follow`], on these rows.
+///
+/// # Errors
+/// As [`follow`].
+pub(super) fn follow_on(what: &str, rows: &Batch, plain: Program, shared: Program) -> Result<()> {
+    seed();
+    let expected = plain(rows, BATCH * ddp_runtime::world_size() as i64)?;
+    ensure!(!expected.is_empty(), "{what}: nothing to compare");
+    seed_apart();
+    equal(what, &shared(rows, BATCH)?, &expected)
+}
+
+/// Requires that the ranks end where one process ends that takes the mean over the batches they saw in every step. On one
+/// rank the course is the plain program's.
 ///
 /// # Errors
 /// Says what was shared wrongly, or names the first variable that is too far off.
 pub(super) fn follow_seen(what: &str, plain: Shuffling, shared: Shuffling) -> Result<Seen> {
+    follow_seen_with(what, plain, shared, |net, _, (x, y)| net.loss(x, y))
+}
+
+/// As [`follow_seen`], with another loss, which is given the rank whose batch it is.
+///
+/// # Errors
+/// As [`follow_seen`].
+pub(super) fn follow_seen_with(
+    what: &str,
+    plain: impl Fn(&Batch, &mut Seen) -> Result<Vec<Tensor>>,
+    shared: impl Fn(&Batch, &mut Seen) -> Result<Vec<Tensor>>,
+    loss: impl Fn(&Net, usize, &Batch) -> Tensor,
+) -> Result<Seen> {
     let rows = all_rows();
     let mut seen = Seen::default();
     seed_apart();
     let found = shared(&rows, &mut seen)?;
     if ddp_runtime::world_size() == 1 {
-        tch::manual_seed(SEED);
+        seed();
         equal(what, &found, &plain(&rows, &mut Seen::default())?)?;
     }
-    let expected = mean_course(&seen.rounds()?, |net, _, (x, y)| net.loss(x, y))?;
-    equal(what, &found, &expected)?;
+    equal(what, &found, &mean_course(&seen.rounds()?, loss)?)?;
     Ok(seen)
 }
 
@@ -82,11 +106,10 @@ pub(super) fn sgd(vs: &nn::VarStore) -> Result<nn::Optimizer, TchError> {
 }
 
 /// The variables of one process that trains [`Model::seeded`] with [`sgd`] on the mean over the ranks' losses in each round.
-/// The loss is given the rank whose batch it is.
 ///
 /// # Errors
 /// When the optimizer cannot be built, or nothing was trained.
-pub(super) fn mean_course(
+fn mean_course(
     rounds: &[Vec<Batch>],
     loss: impl Fn(&Net, usize, &Batch) -> Tensor,
 ) -> Result<Vec<Tensor>> {

@@ -3,6 +3,7 @@ mod course;
 mod devices;
 mod evaluation;
 mod exits;
+mod forms;
 mod marked;
 mod one_process;
 mod output;

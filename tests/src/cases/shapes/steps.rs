@@ -1,7 +1,7 @@
 //! The shapes s01 to s22 by name.
 use anyhow::{Context, Result, bail};
 
-use super::places;
+use super::{forms, places};
 
 type Shape = fn() -> Result<()>;
 
@@ -11,6 +11,13 @@ const SHAPES: &[(&str, Shape)] = &[
     ("s03_method", places::s03_method),
     ("s04_hidden", places::s04_hidden),
     ("s05_loop_of_its_own", places::s05_loop_of_its_own),
+    ("s06_one_call", forms::s06_one_call),
+    ("s07_by_hand", forms::s07_by_hand),
+    ("s08_accumulation", forms::s08_accumulation),
+    ("s09_changed_gradients", forms::s09_changed_gradients),
+    ("s10_own_optimizers", forms::s10_own_optimizers),
+    ("s11_raw_leaves", forms::s11_raw_leaves),
+    ("s12_losses", forms::s12_losses),
 ];
 
 /// Runs shapes one after the other.
