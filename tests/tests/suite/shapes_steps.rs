@@ -1,4 +1,6 @@
 //! The shapes s01 to s22 of real training code, each on one, two and three ranks.
+use std::time::Duration;
+
 use crate::worker;
 
 /// On any number of ranks the shapes find what they require.
@@ -23,4 +25,25 @@ fn s06_s07_s08_s09_forms_of_the_step() {
 #[test]
 fn s10_s11_s12_own_optimizers_raw_leaves_losses() {
     hold(&["s10_own_optimizers", "s11_raw_leaves", "s12_losses"]);
+}
+
+#[test]
+fn s13_s14_s15_stores() {
+    hold(&["s13_two_stores", "s14_target_networks", "s15_where_the_store_is"]);
+}
+
+#[test]
+fn s15_a_hidden_store_of_another_shape_is_named() {
+    let job = worker("shapes-steps").arg("s15_another_shape").limit(Duration::from_secs(40));
+    let outcome = job.ranks(2).run().failure();
+    let text = "parameter 2 is `head.bias [1] Float` on rank 0 and `head.bias [2] Float` on rank 1";
+    for rank in &outcome.ranks {
+        assert!(rank.took < Duration::from_secs(20), "{}", outcome.tails());
+        assert!(rank.stderr.contains(text), "{}", outcome.tails());
+    }
+}
+
+#[test]
+fn s16_s17_names_late_layers_unused_parts() {
+    hold(&["s16_names_and_late_layers", "s17_frozen_and_unused"]);
 }

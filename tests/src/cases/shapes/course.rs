@@ -21,6 +21,8 @@ pub(super) type Shuffling = fn(&Batch, &mut Seen) -> Result<Vec<Tensor>>;
 macro_rules! compile_twice {
     () => {
         mod plain {
+            // What only several ranks can do has no plain course.
+            #![allow(dead_code)]
             #[allow(unused_imports)]
             use super::*;
             programs!();
@@ -109,7 +111,7 @@ pub(super) fn sgd(vs: &nn::VarStore) -> Result<nn::Optimizer, TchError> {
 ///
 /// # Errors
 /// When the optimizer cannot be built, or nothing was trained.
-fn mean_course(
+pub(super) fn mean_course(
     rounds: &[Vec<Batch>],
     loss: impl Fn(&Net, usize, &Batch) -> Tensor,
 ) -> Result<Vec<Tensor>> {
@@ -122,6 +124,19 @@ fn mean_course(
         opt.backward_step(&Tensor::stack(&losses, 0).mean(Kind::Double));
     }
     Ok(vs.trainable_variables())
+}
+
+/// Requires that all ranks have these tensors, bit for bit.
+///
+/// # Errors
+/// Names the tensor and the rank that has another.
+pub(super) fn equal_everywhere(tensors: &[Tensor]) -> Result<()> {
+    for (index, tensor) in tensors.iter().enumerate() {
+        for (rank, other) in of_all_ranks(tensor)?.iter().enumerate() {
+            ensure!(other.equal(tensor), "tensor {index} is another one on rank {rank}");
+        }
+    }
+    Ok(())
 }
 
 /// The batches that a rank saw, in order.

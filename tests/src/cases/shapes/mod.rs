@@ -11,6 +11,7 @@ mod places;
 mod saving;
 mod seeds;
 mod signatures;
+mod stores;
 
 /// Shapes s23 to s45: loops, exits, output, saving, seeds, signatures.
 pub(super) mod loops;

@@ -6,9 +6,10 @@ use tch::vision::dataset::Dataset;
 use tch::{Device, Tensor};
 
 use super::course::{
-    BATCH, STEPS, Seen, Shuffling, all_rows, compile_twice, follow, follow_seen, sgd,
+    BATCH, STEPS, Seen, Shuffling, all_rows, compile_twice, equal_everywhere, follow, follow_seen,
+    sgd,
 };
-use super::one_process::{Batch, Model, Net, equal, of_all_ranks};
+use super::one_process::{Batch, Model, Net, equal};
 
 const EPOCHS: i64 = 3;
 
@@ -188,16 +189,6 @@ macro_rules! programs {
     };
 }
 compile_twice!();
-
-/// Requires that all ranks have these tensors, bit for bit.
-fn equal_everywhere(tensors: &[Tensor]) -> Result<()> {
-    for (index, tensor) in tensors.iter().enumerate() {
-        for (rank, other) in of_all_ranks(tensor)?.iter().enumerate() {
-            ensure!(other.equal(tensor), "tensor {index} is another one on rank {rank}");
-        }
-    }
-    Ok(())
-}
 
 pub(super) fn s01_all_in_one() -> Result<()> {
     let seen = follow_seen("all in one", plain::s01, shared::s01)?;

@@ -1,7 +1,7 @@
 //! The shapes s01 to s22 by name.
 use anyhow::{Context, Result, bail};
 
-use super::{forms, places};
+use super::{forms, places, stores};
 
 type Shape = fn() -> Result<()>;
 
@@ -18,6 +18,12 @@ const SHAPES: &[(&str, Shape)] = &[
     ("s10_own_optimizers", forms::s10_own_optimizers),
     ("s11_raw_leaves", forms::s11_raw_leaves),
     ("s12_losses", forms::s12_losses),
+    ("s13_two_stores", stores::s13_two_stores),
+    ("s14_target_networks", stores::s14_target_networks),
+    ("s15_where_the_store_is", stores::s15_where_the_store_is),
+    ("s15_another_shape", stores::s15_another_shape),
+    ("s16_names_and_late_layers", stores::s16_names_and_late_layers),
+    ("s17_frozen_and_unused", stores::s17_frozen_and_unused),
 ];
 
 /// Runs shapes one after the other.
