@@ -47,3 +47,13 @@ fn s15_a_hidden_store_of_another_shape_is_named() {
 fn s16_s17_names_late_layers_unused_parts() {
     hold(&["s16_names_and_late_layers", "s17_frozen_and_unused"]);
 }
+
+#[test]
+fn s18_s19_learning_rates_and_running_statistics() {
+    hold(&["s18_learning_rates", "s19_batch_norm"]);
+}
+
+#[test]
+fn s20_s21_s22_batches() {
+    hold(&["s20_iterators", "s20_text", "s21_full_batch", "s22_random_batches"]);
+}

@@ -1,6 +1,7 @@
 //! What the shapes of steps are compared with: the same program, compiled without the attribute, on the joined batches.
 use anyhow::{Result, ensure};
 use tch::nn::{self, OptimizerConfig};
+use tch::vision::dataset::Dataset;
 use tch::{Kind, TchError, Tensor};
 
 use super::one_process::{Batch, Model, Net, alike, data, equal, of_all_ranks};
@@ -44,6 +45,24 @@ pub(super) fn all_rows() -> Batch {
 /// Every rank draws other numbers: what starts equal was made equal.
 pub(super) fn seed_apart() {
     tch::manual_seed(SEED + ddp_runtime::rank() as i64);
+}
+
+/// The rows as tch's data set; what it calls labels are numbers here.
+pub(super) fn dataset((x, y): &Batch) -> Dataset {
+    Dataset {
+        train_images: x.shallow_clone(),
+        train_labels: y.shallow_clone(),
+        test_images: x.narrow(0, 0, BATCH),
+        test_labels: y.narrow(0, 0, BATCH),
+        labels: 1,
+    }
+}
+
+/// All variables of a store, running statistics included, by name.
+pub(super) fn sorted_variables(vs: &nn::VarStore) -> Vec<Tensor> {
+    let mut variables: Vec<(String, Tensor)> = vs.variables().into_iter().collect();
+    variables.sort_unstable_by(|(name, _), (other, _)| name.cmp(other));
+    variables.into_iter().map(|(_, variable)| variable).collect()
 }
 
 /// All processes draw the numbers of the plain program.
@@ -146,6 +165,10 @@ pub(super) struct Seen(Vec<Batch>);
 impl Seen {
     pub(super) fn note(&mut self, x: &Tensor, y: &Tensor) {
         self.0.push((x.copy(), y.copy()));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {

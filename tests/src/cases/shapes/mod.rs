@@ -1,4 +1,5 @@
 //! The shapes of real training code, one file a topic: each is a program that the attribute has to cope with.
+mod batches;
 mod course;
 mod devices;
 mod evaluation;
@@ -8,6 +9,7 @@ mod marked;
 mod one_process;
 mod output;
 mod places;
+mod rates;
 mod saving;
 mod seeds;
 mod signatures;

@@ -6,23 +6,12 @@ use tch::vision::dataset::Dataset;
 use tch::{Device, Tensor};
 
 use super::course::{
-    BATCH, STEPS, Seen, Shuffling, all_rows, compile_twice, equal_everywhere, follow, follow_seen,
-    sgd,
+    BATCH, STEPS, Seen, Shuffling, all_rows, compile_twice, dataset, equal_everywhere, follow,
+    follow_seen, sgd,
 };
 use super::one_process::{Batch, Model, Net, equal};
 
 const EPOCHS: i64 = 3;
-
-/// The rows as tch's data set; what it calls labels are numbers here.
-fn dataset((x, y): &Batch) -> Dataset {
-    Dataset {
-        train_images: x.shallow_clone(),
-        train_labels: y.shallow_clone(),
-        test_images: x.narrow(0, 0, BATCH),
-        test_labels: y.narrow(0, 0, BATCH),
-        labels: 1,
-    }
-}
 
 /// s02: a helper that knows nothing of ranks.
 fn update(net: &Net, opt: &mut nn::Optimizer, x: &Tensor, y: &Tensor) -> f64 {

@@ -1,7 +1,7 @@
 //! The shapes s01 to s22 by name.
 use anyhow::{Context, Result, bail};
 
-use super::{forms, places, stores};
+use super::{batches, forms, places, rates, stores};
 
 type Shape = fn() -> Result<()>;
 
@@ -24,6 +24,12 @@ const SHAPES: &[(&str, Shape)] = &[
     ("s15_another_shape", stores::s15_another_shape),
     ("s16_names_and_late_layers", stores::s16_names_and_late_layers),
     ("s17_frozen_and_unused", stores::s17_frozen_and_unused),
+    ("s18_learning_rates", rates::s18_learning_rates),
+    ("s19_batch_norm", rates::s19_batch_norm),
+    ("s20_iterators", batches::s20_iterators),
+    ("s20_text", batches::s20_text),
+    ("s21_full_batch", batches::s21_full_batch),
+    ("s22_random_batches", batches::s22_random_batches),
 ];
 
 /// Runs shapes one after the other.

@@ -6,7 +6,7 @@ use tch::{Device, Kind, Reduction, Tensor};
 
 use super::course::{
     BATCH, Seen, all_rows, compile_twice, equal_everywhere, follow, mean_course, seed, seed_apart,
-    sgd,
+    sgd, sorted_variables,
 };
 use super::one_process::{Batch, FEATURES, Model, Net, equal};
 
@@ -266,9 +266,7 @@ fn with_statistics((xs, ys): &Batch) -> Result<()> {
         gen_opt.backward_step(&judged.square().mean(Kind::Double));
     }
     for store in [&gen_vs, &disc_vs] {
-        let mut variables: Vec<(String, Tensor)> = store.variables().into_iter().collect();
-        variables.sort_unstable_by(|(name, _), (other, _)| name.cmp(other));
-        let variables: Vec<Tensor> = variables.into_iter().map(|(_, variable)| variable).collect();
+        let variables = sorted_variables(store);
         ensure!(variables.len() == 6, "{} variables", variables.len());
         equal_everywhere(&variables)?;
     }
