@@ -89,6 +89,16 @@ impl Session {
         self.topology
     }
 
+    /// What messages call the scope.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many backwards there have been.
+    pub(crate) fn backwards(&self) -> i64 {
+        self.lock().group.backwards()
+    }
+
     pub(crate) fn options(&self) -> &Options {
         &self.options
     }

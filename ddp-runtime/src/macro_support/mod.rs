@@ -2,6 +2,7 @@
 //!
 //! Each is a thin cover over public API. Where the attribute cannot know a type, the function takes any type and acts on
 //! those it knows (`Any`), or the expansion lets method resolution choose (`probe`).
+mod advice;
 mod probe;
 
 use std::any::Any;
@@ -151,6 +152,9 @@ pub struct Guard(Cell<Option<Scope>>);
 #[must_use]
 pub fn enter(options: Options) -> Guard {
     let name = options.name;
+    if session::current().is_none() {
+        advice::begin();
+    }
     match options.carried_out().and_then(|options| Scope::with_options(name, options)) {
         Ok(scope) => Guard(Cell::new(Some(scope))),
         Err(error) => end_process(&error),
@@ -161,7 +165,15 @@ impl Guard {
     /// The end of an annotated function, with what it returns.
     pub fn leave<T>(&self, value: T) -> T {
         if let Some(mut scope) = self.0.take() {
+            let session = session::current();
             or_end(scope.close());
+            // None now: it was the outermost scope.
+            if let (Some(session), None) = (session, session::current())
+                && session.topology().is_main()
+            {
+                let world_size = session.topology().world_size;
+                advice::end(session.name(), world_size, session.backwards());
+            }
         }
         value
     }
@@ -212,6 +224,7 @@ pub fn register<T: 'static>(store: &T) {
         ((store as &dyn Any).downcast_ref::<VarStore>(), session::current())
     {
         session.register(store);
+        advice::store(store);
     }
 }
 
@@ -244,19 +257,27 @@ pub fn epoch<T: 'static>(epoch: &T) {
     }
 }
 
+/// Before data is shared.
+fn deal_out() {
+    advice::dealt_out();
+    synchronize();
+}
+
 /// `#[ddp(shard)]`: every world-size-th item.
 pub fn shard<I: IntoIterator>(items: I) -> data::Shard<I::IntoIter> {
-    synchronize();
+    deal_out();
     data::shard(items, current_share())
 }
 
 /// `#[ddp(each)]`: the rank draws its own items.
 pub fn each<I>(items: I) -> I {
+    advice::dealt_out();
     start(items)
 }
 
 /// `#[ddp(same)]`: every rank takes all items.
 pub fn same<I>(items: I) -> I {
+    advice::dealt_out();
     start(items)
 }
 
@@ -273,7 +294,7 @@ fn order(site: &'static str) -> Order {
 /// `Iter2::new(..)`.
 #[must_use]
 pub fn iter2(site: &'static str, xs: &Tensor, ys: &Tensor, batch_size: i64) -> ShardedIter2 {
-    synchronize();
+    deal_out();
     match batch_rule() {
         Batch::PerRank => ShardedIter2::new(xs, ys, batch_size, current_share(), order(site)),
         Batch::Global => ShardedIter2::split(xs, ys, batch_size, current_share()),
@@ -290,7 +311,7 @@ pub fn f_iter2(
     ys: &Tensor,
     batch_size: i64,
 ) -> std::result::Result<ShardedIter2, TchError> {
-    synchronize();
+    deal_out();
     match batch_rule() {
         Batch::PerRank => ShardedIter2::f_new(xs, ys, batch_size, current_share(), order(site)),
         Batch::Global => ShardedIter2::f_split(xs, ys, batch_size, current_share()),

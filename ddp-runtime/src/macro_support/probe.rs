@@ -13,7 +13,7 @@ use tch::data::TextData;
 use tch::nn::VarStore;
 use tch::vision::dataset::Dataset;
 
-use super::{batch_rule, order, synchronize};
+use super::{batch_rule, deal_out, order};
 use crate::data::{ShardedIter2, ShardedTextIter};
 use crate::options::Batch;
 use crate::save;
@@ -60,7 +60,7 @@ impl SharedText<'_> {
     /// As `TextData::iter_shuffle`, this rank's share.
     #[must_use]
     pub fn iter_shuffle(&self, seq_len: i64, batch_size: i64) -> ShardedTextIter {
-        synchronize();
+        deal_out();
         match batch_rule() {
             Batch::PerRank => {
                 ShardedTextIter::new(self.0, seq_len, batch_size, current_share(), order(self.1))
