@@ -57,3 +57,29 @@ fn s18_s19_learning_rates_and_running_statistics() {
 fn s20_s21_s22_batches() {
     hold(&["s20_iterators", "s20_text", "s21_full_batch", "s22_random_batches"]);
 }
+
+/// What rank 0 complains about; the others are silent.
+#[track_caller]
+fn said(name: &str, ranks: usize) -> String {
+    let outcome = worker("shapes-steps").arg(name).ranks(ranks).run().success();
+    let silent = outcome.ranks.iter().skip(1).all(|rank| rank.stderr.is_empty());
+    assert!(silent, "another rank has its say\n{}", outcome.tails());
+    outcome.ranks.into_iter().next().map(|rank| rank.stderr).unwrap_or_default()
+}
+
+#[test]
+fn s21_one_line_says_that_nothing_was_shared() {
+    assert_eq!(said("s21_full_batch", 1), "");
+    let line = said("s21_full_batch", 2);
+    assert!(line.starts_with("note: nothing was shared in `s21`: its 2 ranks took"), "{line}");
+    assert_eq!(line.lines().count(), 1);
+    assert_eq!(said("s20_iterators", 2), "");
+}
+
+#[test]
+fn s16_a_store_without_variables_is_named_once() {
+    assert_eq!(said("s16_names_and_late_layers", 1), "");
+    let line = said("s16_names_and_late_layers", 3);
+    assert!(line.starts_with("warning: a variable store of `s16` has no variables"), "{line}");
+    assert_eq!(line.lines().count(), 1);
+}

@@ -4,7 +4,7 @@ use tch::nn::{self, OptimizerConfig};
 use tch::vision::dataset::Dataset;
 use tch::{Kind, TchError, Tensor};
 
-use super::one_process::{Batch, Model, Net, alike, data, equal, of_all_ranks};
+use super::one_process::{Batch, Model, Net, alike, data, equal};
 
 /// Rows of a rank's batch.
 pub(super) const BATCH: i64 = 4;
@@ -150,12 +150,13 @@ pub(super) fn mean_course(
 /// # Errors
 /// Names the tensor and the rank that has another.
 pub(super) fn equal_everywhere(tensors: &[Tensor]) -> Result<()> {
+    let scope = ddp_runtime::init()?;
     for (index, tensor) in tensors.iter().enumerate() {
-        for (rank, other) in of_all_ranks(tensor)?.iter().enumerate() {
+        for (rank, other) in scope.all_gather(tensor)?.iter().enumerate() {
             ensure!(other.equal(tensor), "tensor {index} is another one on rank {rank}");
         }
     }
-    Ok(())
+    Ok(scope.finish()?)
 }
 
 /// The batches that a rank saw, in order.
@@ -181,10 +182,14 @@ impl Seen {
     /// When the ranks took different numbers of steps.
     pub(super) fn rounds(&self) -> Result<Vec<Vec<Batch>>> {
         alike("steps", &[self.0.len() as f64])?;
-        let round = |(x, y): &Batch| -> Result<Vec<Batch>> {
-            Ok(of_all_ranks(x)?.into_iter().zip(of_all_ranks(y)?).collect())
-        };
-        self.0.iter().map(round).collect()
+        let scope = ddp_runtime::init()?;
+        let mut rounds = Vec::new();
+        for (x, y) in &self.0 {
+            let (xs, ys) = (scope.all_gather(x)?, scope.all_gather(y)?);
+            rounds.push(xs.into_iter().zip(ys).collect());
+        }
+        scope.finish()?;
+        Ok(rounds)
     }
 
     /// Requires that each pass over `rows` took `steps` batches, had each row once, and that no two passes of all ranks had

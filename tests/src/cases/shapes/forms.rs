@@ -250,7 +250,7 @@ macro_rules! programs {
         $(#[$attribute])?
         pub(super) fn s12(
             (xs, ys): &Batch,
-            loss: fn(&Net, &Tensor, &Tensor) -> Tensor,
+            loss: Loss,
             seen: &mut Seen,
         ) -> Result<Vec<Tensor>> {
             let mut vs = nn::VarStore::new(Device::Cpu);
@@ -279,7 +279,7 @@ pub(super) fn s07_by_hand() -> Result<()> {
 }
 
 pub(super) fn s08_accumulation() -> Result<()> {
-    ensure!(STEPS as usize % GROUP != 0, "the last group is not short");
+    ensure!(!(STEPS as usize).is_multiple_of(GROUP), "the last group is not short");
     follow("accumulation", plain::s08, shared::s08)
 }
 
@@ -329,6 +329,8 @@ pub(super) fn s11_raw_leaves() -> Result<()> {
     follow_on("all rows", &data(16), plain::s11_all_rows, shared::s11_all_rows)
 }
 
+type Loss = fn(&Net, &Tensor, &Tensor) -> Tensor;
+
 fn summed(net: &Net, x: &Tensor, y: &Tensor) -> Tensor {
     (net.forward(x) - y).square().sum(Kind::Double)
 }
@@ -345,7 +347,7 @@ fn weighted(net: &Net, x: &Tensor, y: &Tensor) -> Tensor {
 
 /// Nobody rescales: each loss counts as it is, and the mean over the ranks is taken.
 pub(super) fn s12_losses() -> Result<()> {
-    let losses: [(&str, fn(&Net, &Tensor, &Tensor) -> Tensor); 3] =
+    let losses: [(&str, Loss); 3] =
         [("sum", summed), ("divided", scaled), ("weighted mean", weighted)];
     for (what, loss) in losses {
         follow_seen_with(

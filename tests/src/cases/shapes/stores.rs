@@ -229,7 +229,7 @@ macro_rules! programs {
                 seen.note(&x, &y);
                 let mut loss = student.loss(&x, &y);
                 if uses_aux(rank, step) {
-                    loss = loss + aux_loss(&aux, &x);
+                    loss += aux_loss(&aux, &x);
                 }
                 opt.backward_step(&loss);
             }
