@@ -1,53 +1,69 @@
 //! Expressions inside the tokens of well-known macros: `vec![..]`, `assert!(..)`, the formatting family.
 //!
-//! Only macros whose arguments are expressions are opened; the tokens of all others are left as they are.
+//! Only macros whose arguments are expressions are opened; the tokens of all others are left as they are. An opened
+//! macro `name!(a, b)` stands in the tree as a call, `name!()(a, b)`, so that every visitor comes to the arguments by
+//! itself and they are parsed only once. The last stage closes it again.
 
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use crate::marks;
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::parse::{ParseStream, Parser};
 use syn::punctuated::Punctuated;
-use syn::{Expr, Macro, Path, Token};
+use syn::{
+    Attribute, Expr, ExprCall, ExprMacro, Macro, Meta, Pat, Path, Result, StmtMacro, Token, token,
+};
 
-/// Macros that take a list of expressions (`name = value` reads as an assignment, which is one as well).
-const OF_EXPRESSIONS: [&str; 37] = [
+/// Macros whose arguments are texts and the values to put into them. Where those are no more than names, there is
+/// nothing in them to look at or to change.
+const OF_TEXT: [&str; 24] = [
     "anyhow",
-    "assert",
-    "assert_eq",
-    "assert_ne",
     "bail",
-    "dbg",
     "debug",
-    "debug_assert",
-    "debug_assert_eq",
-    "debug_assert_ne",
     "ensure",
     "eprint",
     "eprintln",
     "error",
+    "event",
+    "eyre",
     "format",
     "format_args",
     "info",
-    "izip",
     "log",
     "panic",
     "print",
     "println",
     "todo",
-    "tqdm",
     "trace",
     "unimplemented",
     "unreachable",
-    "vec",
     "warn",
     "write",
     "writeln",
-    "eyre",
+    "tracing",
+];
+
+/// Other macros that take a list of expressions (`name = value` reads as an assignment, which is one as well).
+const OF_VALUES: [&str; 16] = [
+    "assert",
+    "assert_eq",
+    "assert_ne",
     "chain",
+    "dbg",
+    "debug_assert",
+    "debug_assert_eq",
+    "debug_assert_ne",
+    "izip",
+    "matches",
     "max",
     "min",
+    "tqdm",
     "try_join",
+    "vec",
     "zip",
 ];
+
+/// The attribute of an opened macro.
+const OPEN: &str = "__ddp_open";
 
 /// The last name of a macro's path.
 pub(crate) fn name(path: &Path) -> String {
@@ -64,38 +80,81 @@ pub(crate) fn is_one_of(path: &Path, names: &[&str], roots: &[&str]) -> bool {
         }
 }
 
-/// The expressions among a macro's arguments, or `None` where they cannot be told.
-pub(crate) fn open(mac: &Macro) -> Option<Vec<Expr>> {
-    arguments(mac).map(|arguments| match arguments {
-        Arguments::List(list) => list.into_iter().collect(),
-        Arguments::Repeat(element, _, count) => vec![*element, *count],
-    })
+/// The macro that an expression invokes, whether it is open or not.
+pub(crate) fn invoked(expr: &Expr) -> Option<&Macro> {
+    match expr {
+        Expr::Macro(inner) => Some(&inner.mac),
+        Expr::Call(call) => opened(call),
+        _ => None,
+    }
 }
 
-/// Changes the expressions among a macro's arguments in place, where they can be told.
-pub(crate) fn open_mut(mac: &mut Macro, mut change: impl FnMut(&mut Expr)) {
-    if is_plain(&mac.tokens) {
+/// The macro whose arguments a call holds, if it stands for an opened one.
+pub(crate) fn opened(call: &ExprCall) -> Option<&Macro> {
+    match &*call.func {
+        Expr::Macro(inner) if is_open(inner) => Some(&inner.mac),
+        _ => None,
+    }
+}
+
+fn is_open(mac: &ExprMacro) -> bool {
+    mac.attrs.iter().any(|attr| attr.path().is_ident(OPEN))
+}
+
+/// Opens the expression, if it is a macro whose arguments can be told.
+pub(crate) fn open(expr: &mut Expr) {
+    if let Expr::Macro(inner) = expr
+        && !is_open(inner)
+        && let Some(arguments) = arguments(&inner.mac)
+    {
+        let attrs = std::mem::take(&mut inner.attrs);
+        *expr = Expr::Call(call(attrs, inner.mac.clone(), arguments));
+    }
+}
+
+/// Opens a macro that is a statement.
+pub(crate) fn open_statement(stmt: &mut StmtMacro) -> Option<Expr> {
+    let arguments = arguments(&stmt.mac)?;
+    Some(Expr::Call(call(std::mem::take(&mut stmt.attrs), stmt.mac.clone(), arguments)))
+}
+
+/// Puts the arguments of an opened macro back into it.
+pub(crate) fn close(expr: &mut Expr) {
+    let Expr::Call(call) = expr else { return };
+    if opened(call).is_none() {
         return;
     }
-    match arguments(mac) {
-        Some(Arguments::List(mut list)) => {
-            list.iter_mut().for_each(&mut change);
-            mac.tokens = list.into_token_stream();
-        }
-        Some(Arguments::Repeat(mut element, semi, mut count)) => {
-            change(&mut element);
-            change(&mut count);
-            mac.tokens =
-                [element.to_token_stream(), semi.to_token_stream(), count.to_token_stream()]
-                    .into_iter()
-                    .collect();
-        }
-        None => {}
+    let Expr::Macro(inner) = &mut *call.func else { return };
+    let between = std::mem::take(&mut inner.mac.tokens);
+    let tokens = if between.is_empty() {
+        call.args.to_token_stream()
+    } else {
+        let mut values = call.args.iter();
+        let mut tokens = values.next().to_token_stream();
+        tokens.extend(between);
+        values.for_each(|value| value.to_tokens(&mut tokens));
+        tokens
+    };
+    let mac = Macro { tokens, ..inner.mac.clone() };
+    *expr = Expr::Macro(ExprMacro { attrs: std::mem::take(&mut call.attrs), mac });
+}
+
+/// The call that stands for an opened macro. What stands between its values, where that is more than commas, is
+/// kept as the tokens of the macro that is called.
+fn call(attrs: Vec<Attribute>, mac: Macro, arguments: Arguments) -> ExprCall {
+    let Arguments { values, between } = arguments;
+    let open = marks::tag(Meta::Path(Ident::new(OPEN, Span::call_site()).into()));
+    let mac = Macro { tokens: between, ..mac };
+    ExprCall {
+        attrs,
+        func: Box::new(Expr::Macro(ExprMacro { attrs: vec![open], mac })),
+        paren_token: token::Paren(Span::call_site()),
+        args: values,
     }
 }
 
 /// Whether the tokens are literals and variables only, so that they hold nothing to look at or to change.
-pub(crate) fn is_plain(tokens: &TokenStream) -> bool {
+fn is_plain(tokens: &TokenStream) -> bool {
     tokens.clone().into_iter().all(|token| match token {
         TokenTree::Literal(_) => true,
         TokenTree::Punct(punct) => matches!(punct.as_char(), ',' | '=' | '.'),
@@ -107,22 +166,90 @@ pub(crate) fn is_plain(tokens: &TokenStream) -> bool {
     })
 }
 
-enum Arguments {
-    List(Punctuated<Expr, Token![,]>),
-    Repeat(Box<Expr>, Token![;], Box<Expr>),
+/// What a macro is given.
+struct Arguments {
+    values: Punctuated<Expr, Token![,]>,
+    /// What stands between the first value and the second, in `vec![x; n]` and `matches!(x, pattern if y)`.
+    between: TokenStream,
 }
 
+impl Arguments {
+    fn list(values: Punctuated<Expr, Token![,]>) -> Self {
+        Self { values, between: TokenStream::new() }
+    }
+}
+
+/// The arguments of a macro, where they can be told and may matter.
 fn arguments(mac: &Macro) -> Option<Arguments> {
     let name = name(&mac.path);
-    if !OF_EXPRESSIONS.contains(&name.as_str()) {
+    if OF_TEXT.contains(&name.as_str()) {
+        if is_plain(&mac.tokens) {
+            return None;
+        }
+    } else if !OF_VALUES.contains(&name.as_str()) {
         return None;
     }
     let tokens = mac.tokens.clone();
-    let repeat = |input: ParseStream<'_>| {
-        Ok(Arguments::Repeat(input.parse()?, input.parse()?, input.parse()?))
-    };
-    let list = Punctuated::parse_terminated.parse2(tokens.clone()).map(Arguments::List).ok();
-    list.or_else(|| (name == "vec").then(|| repeat.parse2(tokens).ok()).flatten())
+    if name == "matches" {
+        return matching.parse2(tokens).ok();
+    }
+    if let Ok(values) = Punctuated::parse_terminated.parse2(tokens.clone()) {
+        return Some(Arguments::list(values));
+    }
+    match name.as_str() {
+        "vec" => repeat.parse2(tokens).ok(),
+        _ => pieces.parse2(tokens).ok().map(Arguments::list),
+    }
+}
+
+/// `value; count`
+fn repeat(input: ParseStream<'_>) -> Result<Arguments> {
+    let mut values = Punctuated::new();
+    values.push(input.parse()?);
+    let between = input.parse::<Token![;]>()?.into_token_stream();
+    values.push(input.parse()?);
+    Ok(Arguments { values, between })
+}
+
+/// `value, pattern` or `value, pattern if condition`
+fn matching(input: ParseStream<'_>) -> Result<Arguments> {
+    let mut values = Punctuated::new();
+    values.push(input.parse()?);
+    let mut between = input.parse::<Token![,]>()?.into_token_stream();
+    Pat::parse_multi_with_leading_vert(input)?.to_tokens(&mut between);
+    if let Some(condition) = input.parse::<Option<Token![if]>>()? {
+        condition.to_tokens(&mut between);
+        values.push(input.parse()?);
+    }
+    input.parse::<Option<Token![,]>>()?;
+    Ok(Arguments { values, between })
+}
+
+/// A list in which not all is an expression, as `target: "net"` and `%loss` in log macros: what is none stays tokens.
+fn pieces(input: ParseStream<'_>) -> Result<Punctuated<Expr, Token![,]>> {
+    let mut values = Punctuated::new();
+    let ends = |input: ParseStream<'_>| input.is_empty() || input.peek(Token![,]);
+    while !input.is_empty() {
+        let ahead = input.fork();
+        match ahead.parse::<Expr>() {
+            Ok(value) if ends(&ahead) => {
+                syn::parse::discouraged::Speculative::advance_to(input, &ahead);
+                values.push_value(value);
+            }
+            _ => {
+                let mut tokens = TokenStream::new();
+                while !ends(input) {
+                    input.parse::<TokenTree>()?.to_tokens(&mut tokens);
+                }
+                values.push_value(Expr::Verbatim(tokens));
+            }
+        }
+        if input.is_empty() {
+            break;
+        }
+        values.push_punct(input.parse()?);
+    }
+    Ok(values)
 }
 
 /// Whether the tokens hold `.name` for a name that `wanted` accepts, at any depth.

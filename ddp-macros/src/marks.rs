@@ -9,7 +9,10 @@ use proc_macro2::{Ident, Span};
 use quote::ToTokens;
 use syn::punctuated::Punctuated;
 use syn::visit_mut::{self, VisitMut};
-use syn::{Attribute, Block, Expr, Item, LitInt, Local, Macro, Meta, Stmt, Token, parse_quote};
+use syn::{
+    AttrStyle, Attribute, Block, Expr, ExprConst, ExprLit, ExprRepeat, Item, Lit, LitInt, Local,
+    Meta, MetaNameValue, Pat, Stmt, Token, Type, token,
+};
 
 /// What the user says about a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,8 +53,13 @@ const SKIP: &str = "__ddp_skip";
 
 /// The number of a loop or a `let`.
 pub(crate) fn number(attrs: &[Attribute]) -> Option<usize> {
-    let attr = attrs.iter().find(|attr| attr.path().is_ident(NUMBER))?;
-    attr.parse_args::<LitInt>().ok()?.base10_parse().ok()
+    match &attrs.iter().rev().find(|attr| is_number(attr))?.meta {
+        Meta::NameValue(MetaNameValue {
+            value: Expr::Lit(ExprLit { lit: Lit::Int(number), .. }),
+            ..
+        }) => number.base10_parse().ok(),
+        _ => None,
+    }
 }
 
 /// Whether an attribute is the number of a loop or a `let`.
@@ -90,7 +98,7 @@ fn word(attr: &Attribute) -> Option<Ident> {
 
 /// Takes our own attributes away.
 pub(crate) fn clear(attrs: &mut Vec<Attribute>) {
-    attrs.retain(|attr| !attr.path().is_ident(NUMBER) && !attr.path().is_ident(SKIP));
+    attrs.retain(|attr| !is_number(attr) && !attr.path().is_ident(SKIP));
 }
 
 /// The attributes of a loop.
@@ -199,6 +207,11 @@ impl Taker<'_> {
 
 impl VisitMut for Taker<'_> {
     fn visit_stmt_mut(&mut self, stmt: &mut Stmt) {
+        if let Stmt::Macro(mac) = stmt
+            && let Some(opened) = macros::open_statement(mac)
+        {
+            *stmt = Stmt::Expr(opened, mac.semi_token);
+        }
         let is_loop =
             matches!(stmt, Stmt::Expr(Expr::ForLoop(_) | Expr::While(_) | Expr::Loop(_), _));
         if !is_loop && let Some(attrs) = attrs_of_mut(stmt) {
@@ -214,15 +227,12 @@ impl VisitMut for Taker<'_> {
     }
 
     fn visit_expr_mut(&mut self, expr: &mut Expr) {
+        macros::open(expr);
         let is_for = matches!(expr, Expr::ForLoop(_));
         if let Some(attrs) = loop_attrs(expr) {
             self.loop_mark(attrs, is_for);
         }
         visit_mut::visit_expr_mut(self, expr);
-    }
-
-    fn visit_macro_mut(&mut self, mac: &mut Macro) {
-        macros::open_mut(mac, |expr| self.visit_expr_mut(expr));
     }
 
     /// Whatever mark is still there stands on something that takes none.
@@ -240,16 +250,39 @@ impl VisitMut for Taker<'_> {
         }
     }
 
+    fn visit_expr_repeat_mut(&mut self, expr: &mut ExprRepeat) {
+        self.visit_expr_mut(&mut expr.expr);
+    }
+
+    // What is computed at compile time is no part of the training.
+    fn visit_expr_const_mut(&mut self, _: &mut ExprConst) {}
     fn visit_item_mut(&mut self, _: &mut Item) {}
+    fn visit_pat_mut(&mut self, _: &mut Pat) {}
+    fn visit_type_mut(&mut self, _: &mut Type) {}
 }
 
+/// `#[__ddp_number = 3]`
 fn number_tag(number: usize) -> Attribute {
-    let name = Ident::new(NUMBER, Span::call_site());
-    let number = LitInt::new(&number.to_string(), Span::call_site());
-    parse_quote!(#[#name(#number)])
+    let span = Span::call_site();
+    let number = Lit::Int(LitInt::new(&number.to_string(), span));
+    tag(Meta::NameValue(MetaNameValue {
+        path: Ident::new(NUMBER, span).into(),
+        eq_token: Token![=](span),
+        value: Expr::Lit(ExprLit { attrs: Vec::new(), lit: number }),
+    }))
 }
 
 fn skip_tag() -> Attribute {
-    let name = Ident::new(SKIP, Span::call_site());
-    parse_quote!(#[#name])
+    tag(Meta::Path(Ident::new(SKIP, Span::call_site()).into()))
+}
+
+/// An attribute of our own.
+pub(crate) fn tag(meta: Meta) -> Attribute {
+    let span = Span::call_site();
+    Attribute {
+        pound_token: Token![#](span),
+        style: AttrStyle::Outer,
+        bracket_token: token::Bracket(span),
+        meta,
+    }
 }

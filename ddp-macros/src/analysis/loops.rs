@@ -258,10 +258,8 @@ impl Visit<'_> for Finder<'_> {
     }
 
     fn visit_macro(&mut self, mac: &Macro) {
-        match macros::open(mac) {
-            Some(arguments) => arguments.iter().for_each(|argument| self.visit_expr(argument)),
-            None if steps::of_macro(mac, &self.names) == Some(Step::Direct) => self.step(),
-            None => {}
+        if steps::of_macro(mac, &self.names) == Some(Step::Direct) {
+            self.step();
         }
     }
 

@@ -1,22 +1,20 @@
 //! Questions about the body, each answered by a small visitor that only reads.
 
-/// What every visitor of a body does alike: it opens well-known macros, and leaves out what the user wants left
-/// alone as well as items inside the body, which are functions of their own.
+/// What every visitor of a body does alike: it leaves out what the user wants left alone, items inside the body, which
+/// are functions of their own, and what is no expression of the body at all.
 macro_rules! through_body {
     () => {
-        fn visit_macro(&mut self, mac: &syn::Macro) {
-            if !crate::macros::is_plain(&mac.tokens) {
-                crate::macros::open(mac).iter().flatten().for_each(|expr| self.visit_expr(expr));
-            }
-        }
-
         fn visit_stmt(&mut self, stmt: &syn::Stmt) {
             if !crate::analysis::is_skipped(stmt) {
                 syn::visit::visit_stmt(self, stmt);
             }
         }
 
+        fn visit_attribute(&mut self, _: &syn::Attribute) {}
+        fn visit_expr_const(&mut self, _: &syn::ExprConst) {}
         fn visit_item(&mut self, _: &syn::Item) {}
+        fn visit_pat(&mut self, _: &syn::Pat) {}
+        fn visit_type(&mut self, _: &syn::Type) {}
     };
 }
 

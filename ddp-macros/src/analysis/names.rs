@@ -1,7 +1,6 @@
 //! What the names of the body stand for: batches, optimizers, closures that step.
 
 use super::source::{self, Source};
-use crate::macros;
 use crate::recognise::{self, Site};
 use syn::visit::{self, Visit};
 use syn::{Expr, FnArg, Local, Pat, PatType, Signature, Type};
@@ -177,7 +176,7 @@ fn builds_optimizer(expr: &Expr) -> bool {
     }
 }
 
-/// Whether an expression, or one inside it, is what `wanted` looks for. Opens macros, not nested items.
+/// Whether an expression, or one inside it, is what `wanted` looks for. Nested items are not.
 pub(crate) fn any_expr(expr: &Expr, wanted: &mut dyn FnMut(&Expr) -> bool) -> bool {
     let mut any = AnyExpr { wanted, found: false };
     any.visit_expr(expr);
@@ -197,11 +196,8 @@ impl Visit<'_> for AnyExpr<'_> {
         }
     }
 
-    fn visit_macro(&mut self, mac: &syn::Macro) {
-        for expr in macros::open(mac).into_iter().flatten() {
-            self.visit_expr(&expr);
-        }
-    }
-
+    fn visit_attribute(&mut self, _: &syn::Attribute) {}
     fn visit_item(&mut self, _: &syn::Item) {}
+    fn visit_pat(&mut self, _: &Pat) {}
+    fn visit_type(&mut self, _: &Type) {}
 }

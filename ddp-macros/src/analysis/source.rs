@@ -60,11 +60,6 @@ pub(crate) fn of(expr: &Expr, names: &Names) -> Source {
             .map_or(Source::Unknown, |binding| binding.source),
         Expr::Call(call) => of_call(call, expr, names),
         Expr::MethodCall(call) => of_method(call, names),
-        Expr::Macro(mac) if macros::is_one_of(&mac.mac.path, &["tqdm"], &["tqdm", "kdam"]) => {
-            macros::open(&mac.mac)
-                .and_then(|arguments| arguments.first().map(|first| of(first, names)))
-                .unwrap_or_default()
-        }
         _ => Source::Unknown,
     }
 }
@@ -82,12 +77,16 @@ fn of_call(call: &ExprCall, expr: &Expr, names: &Names) -> Source {
     if matches!(recognise::site(expr), Some(Site::Iter2 { .. })) {
         return Source::Shared;
     }
+    let first = || call.args.first().map_or(Source::Unknown, |first| of(first, names));
+    if let Some(mac) = macros::opened(call) {
+        let bar = macros::is_one_of(&mac.path, &["tqdm"], &["tqdm", "kdam"]);
+        return if bar { first() } else { Source::Unknown };
+    }
     let Some(path) = recognise::callee(call) else { return Source::Unknown };
     let by_hand = |name: &syn::Ident| BY_HAND.iter().any(|known| name == known);
     if path.segments.iter().any(|segment| by_hand(&segment.ident)) {
         return Source::Shared;
     }
-    let first = || call.args.first().map_or(Source::Unknown, |first| of(first, names));
     match macros::name(path).as_str() {
         // The user shares by hand.
         "shard" => Source::Shared,

@@ -21,6 +21,9 @@ pub(super) fn is_block_like(expr: &Expr) -> bool {
 
 /// Whether control never comes out of the end of the expression, as far as the tokens tell.
 pub(super) fn diverges(expr: &Expr) -> bool {
+    if let Some(mac) = macros::invoked(expr) {
+        return diverges_macro(mac);
+    }
     match expr {
         Expr::Return(_) | Expr::Break(_) | Expr::Continue(_) => true,
         Expr::Paren(inner) => diverges(&inner.expr),
@@ -35,7 +38,6 @@ pub(super) fn diverges(expr: &Expr) -> bool {
             diverges(&inner.expr)
                 || !inner.arms.is_empty() && inner.arms.iter().all(|arm: &Arm| diverges(&arm.body))
         }
-        Expr::Macro(inner) => diverges_macro(&inner.mac),
         Expr::Call(call) => recognise::callee(call).is_some_and(|path| {
             let ends_process =
                 ["exit", "abort"].iter().any(|name| recognise::ends(path, &["process", name]));
@@ -103,13 +105,15 @@ fn breaks_out(outer: &ExprLoop) -> bool {
 
 /// Whether the expression can be of type `!`: a call of which only its type tells, in every branch.
 pub(super) fn may_diverge(expr: &Expr) -> bool {
+    if let Some(mac) = macros::invoked(expr) {
+        return !has_value(mac);
+    }
     match expr {
         Expr::MethodCall(_) => true,
         Expr::Call(call) => recognise::callee(call).is_none_or(|path| {
             // Names of variants, as in `Ok(..)`, begin with a capital.
             macros::name(path).starts_with(|first: char| !first.is_uppercase())
         }),
-        Expr::Macro(inner) => !has_value(&inner.mac),
         Expr::Paren(inner) => may_diverge(&inner.expr),
         Expr::Block(inner) => inner.label.is_none() && may_diverge_block(&inner.block),
         Expr::Unsafe(inner) => may_diverge_block(&inner.block),

@@ -114,7 +114,9 @@ fn leave_unit(exit: Exit, body: &mut Block) {
     let end = at(body.brace_token.span.close());
     match body.stmts.last_mut() {
         Some(stmt) if diverges_stmt(stmt) => return,
-        Some(Stmt::Expr(Expr::Macro(mac), semi @ None)) if has_unit_value(&mac.mac) => {
+        Some(Stmt::Expr(value, semi @ None))
+            if macros::invoked(value).is_some_and(has_unit_value) =>
+        {
             *semi = Some(Token![;](end));
         }
         Some(Stmt::Expr(value, None)) if !is_block_like(value) => {
@@ -180,10 +182,6 @@ impl VisitMut for Returns {
             expr.expr.take().map_or_else(|| unit(at(expr.return_token.span)), |value| *value);
         let value = if diverges(&value) { value } else { leave(self.0, value) };
         expr.expr = Some(Box::new(value));
-    }
-
-    fn visit_macro_mut(&mut self, mac: &mut Macro) {
-        macros::open_mut(mac, |expr| self.visit_expr_mut(expr));
     }
 
     fn visit_expr_closure_mut(&mut self, _: &mut ExprClosure) {}

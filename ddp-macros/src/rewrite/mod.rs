@@ -23,7 +23,7 @@ use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 use syn::{
     Block, Expr, ExprAssign, ExprCall, ExprConst, ExprForLoop, ExprMacro, ExprRepeat, ImplItemFn,
-    Item, Local, Macro, Pat, Stmt, StmtMacro, Token, Type,
+    Item, Local, Pat, Stmt, StmtMacro, Token, Type,
 };
 
 /// What is said of a loop before which the weights are made equal.
@@ -134,26 +134,46 @@ impl Rewriter<'_> {
         })
     }
 
-    fn macro_expr(&mut self, expr: &mut ExprMacro) -> Option<Output> {
-        let written = expr.clone();
-        self.visit_macro_mut(&mut expr.mac);
-        let output = output::rewrite(&written, expr, self.runtime);
+    /// Rewrites a macro and what is inside it, and closes it again.
+    fn macro_expr(&mut self, expr: &mut Expr) -> Option<Output> {
+        let Some(mac) = macros::invoked(expr) else { return None };
+        let place = mac.path.span();
+        let texts = match recognise::is_dbg(mac) {
+            true => output::values(expr).cloned().unwrap_or_default(),
+            false => output::Values::default(),
+        };
+        if let Expr::Call(call) = expr {
+            call.args.iter_mut().for_each(|argument| self.visit_expr_mut(argument));
+        }
+        let output = output::rewrite(&texts, expr, self.runtime);
+        macros::close(expr);
         if output.is_some() {
-            self.notes.add(expr.mac.path.span(), "this goes out on the main rank");
+            self.notes.add(place, "this goes out on the main rank");
         }
         output
     }
 
-    fn statement_macro(&mut self, stmt: &mut StmtMacro) -> Option<Stmt> {
-        let StmtMacro { attrs, mac, semi_token } = stmt;
-        let mut expr = ExprMacro { attrs: attrs.clone(), mac: mac.clone() };
-        let new = self.macro_expr(&mut expr);
-        *mac = expr.mac;
-        let semi = semi_token.unwrap_or_else(|| Token![;](at(mac.path.span())));
-        Some(match new? {
-            Output::Value(tokens) => Stmt::Expr(with_attrs(attrs, tokens), Some(semi)),
-            Output::Guarded(tokens) => Stmt::Expr(with_attrs(attrs, tokens), None),
-        })
+    /// Rewrites a statement that is a macro.
+    fn statement_macro(&mut self, stmt: &mut Stmt) {
+        let (mut expr, semi) = match stmt {
+            Stmt::Macro(StmtMacro { attrs, mac, semi_token }) => (
+                Expr::Macro(ExprMacro { attrs: std::mem::take(attrs), mac: mac.clone() }),
+                *semi_token,
+            ),
+            Stmt::Expr(expr, semi) => {
+                (std::mem::replace(expr, Expr::Verbatim(TokenStream::new())), *semi)
+            }
+            _ => return,
+        };
+        let output = self.macro_expr(&mut expr);
+        let Expr::Macro(ExprMacro { attrs, mac }) = expr else {
+            return *stmt = Stmt::Expr(expr, semi);
+        };
+        *stmt = match output {
+            Some(Output::Value(tokens)) => Stmt::Expr(with_attrs(&attrs, tokens), semi),
+            Some(Output::Guarded(tokens)) => Stmt::Expr(with_attrs(&attrs, tokens), None),
+            None => Stmt::Macro(StmtMacro { attrs, mac, semi_token: semi }),
+        };
     }
 
     /// Whether batches made at this site are left to the loop that shares them.
@@ -179,8 +199,12 @@ fn take_attrs(expr: &mut Expr) -> Vec<syn::Attribute> {
 impl VisitMut for Rewriter<'_> {
     fn visit_block_mut(&mut self, block: &mut Block) {
         let mut stmts = Vec::with_capacity(block.stmts.len());
-        for mut stmt in std::mem::take(&mut block.stmts) {
+        let count = block.stmts.len();
+        for (number, mut stmt) in std::mem::take(&mut block.stmts).into_iter().enumerate() {
             stmts.extend(self.synchronize(&stmt));
+            if number + 1 < count {
+                output::end_statement(&mut stmt);
+            }
             self.visit_stmt_mut(&mut stmt);
             stmts.push(stmt);
         }
@@ -192,23 +216,9 @@ impl VisitMut for Rewriter<'_> {
             return Clear.visit_stmt_mut(stmt);
         }
         match stmt {
-            Stmt::Macro(mac) => {
-                if let Some(new) = self.statement_macro(mac) {
-                    *stmt = new;
-                }
-            }
-            Stmt::Expr(Expr::Macro(mac), semi @ Some(_)) => {
-                let new = self.macro_expr(mac);
-                let attrs = std::mem::take(&mut mac.attrs);
-                match new {
-                    Some(Output::Guarded(tokens)) => {
-                        *stmt = Stmt::Expr(with_attrs(&attrs, tokens), None);
-                    }
-                    Some(Output::Value(tokens)) => {
-                        *stmt = Stmt::Expr(with_attrs(&attrs, tokens), *semi);
-                    }
-                    None => mac.attrs = attrs,
-                }
+            Stmt::Macro(_) => self.statement_macro(stmt),
+            Stmt::Expr(expr, Some(_)) if macros::invoked(expr).is_some() => {
+                self.statement_macro(stmt)
             }
             _ => visit_mut::visit_stmt_mut(self, stmt),
         }
@@ -242,12 +252,12 @@ impl VisitMut for Rewriter<'_> {
                     visit_mut::visit_expr_loop_mut(this, inner)
                 });
             }
-            Expr::Macro(inner) => {
-                let attrs = inner.attrs.clone();
-                if let Some(Output::Value(tokens) | Output::Guarded(tokens)) =
-                    self.macro_expr(inner)
+            _ if macros::invoked(expr).is_some() => {
+                let output = self.macro_expr(expr);
+                if let (Expr::Macro(inner), Some(Output::Value(tokens) | Output::Guarded(tokens))) =
+                    (&expr, output)
                 {
-                    *expr = with_attrs(&attrs, tokens);
+                    *expr = with_attrs(&inner.attrs, tokens);
                 }
             }
             _ => visit_mut::visit_expr_mut(self, expr),
@@ -271,10 +281,6 @@ impl VisitMut for Rewriter<'_> {
             self.visit_expr_mut(&mut call.func);
         }
         call.args.iter_mut().for_each(|argument| self.visit_expr_mut(argument));
-    }
-
-    fn visit_macro_mut(&mut self, mac: &mut Macro) {
-        macros::open_mut(mac, |expr| self.visit_expr_mut(expr));
     }
 
     fn visit_expr_assign_mut(&mut self, expr: &mut ExprAssign) {
@@ -310,14 +316,11 @@ impl VisitMut for Clear {
             marks::clear(attrs);
         }
         visit_mut::visit_expr_mut(self, expr);
+        macros::close(expr);
     }
 
     fn visit_local_mut(&mut self, local: &mut Local) {
         marks::clear(&mut local.attrs);
         visit_mut::visit_local_mut(self, local);
-    }
-
-    fn visit_macro_mut(&mut self, mac: &mut Macro) {
-        macros::open_mut(mac, |expr| self.visit_expr_mut(expr));
     }
 }

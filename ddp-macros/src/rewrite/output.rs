@@ -2,10 +2,11 @@
 
 use super::emit::{Runtime, at};
 use crate::{macros, recognise};
-use proc_macro2::TokenStream;
-use quote::{ToTokens, quote_spanned};
+use proc_macro2::{Span, TokenStream};
+use quote::quote_spanned;
+use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Expr, ExprMacro};
+use syn::{Expr, Macro, Stmt, Token};
 
 /// What became of a macro.
 pub(crate) enum Output {
@@ -15,33 +16,59 @@ pub(crate) enum Output {
     Guarded(TokenStream),
 }
 
-/// Rewrites a macro that prints or logs; its arguments have been rewritten before.
+/// Rewrites a macro that prints or logs, after its arguments; `texts` are those as they were written.
 ///
 /// Input: `println!("{x}")` Output: `::ddp_runtime::__private::println(::core::format_args!("{x}"))`
 ///
 /// Input: `dbg!(x)` Output: `::ddp_runtime::__private::dbg(site!(), ::core::stringify!(x), x)`
 ///
 /// Input: `log::info!("{x}")` Output: `if ::ddp_runtime::__private::logs(Level::Info) { log::info!("{x}") }`
-pub(crate) fn rewrite(written: &ExprMacro, now: &ExprMacro, runtime: &Runtime) -> Option<Output> {
-    let mac = &now.mac;
-    if let Some(printer) = recognise::printer(mac) {
-        return Some(Output::Value(print(printer, now, runtime)));
-    }
+pub(crate) fn rewrite(texts: &Values, expr: &mut Expr, runtime: &Runtime) -> Option<Output> {
+    let mac = macros::invoked(expr)?;
     if recognise::is_dbg(mac) {
-        return dbg(written, now, runtime).map(Output::Value);
+        let span = mac.path.span();
+        return values(expr).map(|values| Output::Value(dbg(texts, values, span, runtime)));
     }
-    let level = recognise::log_level(mac)?;
+    let level = recognise::log_level(mac);
+    macros::close(expr);
+    let mac = macros::invoked(expr)?;
+    if let Some(printer) = recognise::printer(mac) {
+        return Some(Output::Value(print(printer, mac, runtime)));
+    }
     let span = mac.path.span();
-    let at = at(span);
-    let level = runtime.item(&format!("Level::{level}"), span);
+    let level = runtime.item(&format!("Level::{}", level?), span);
     let condition = runtime.call("logs", span, level);
-    Some(Output::Guarded(quote_spanned!(at=> if #condition { #mac; })))
+    Some(Output::Guarded(quote_spanned!(at(span)=> if #condition { #mac; })))
 }
 
-fn print(printer: &str, now: &ExprMacro, runtime: &Runtime) -> TokenStream {
-    let span = now.mac.path.span();
+/// The values that `dbg!` is given, as they were written.
+pub(crate) type Values = Punctuated<Expr, Token![,]>;
+
+/// The values of an opened macro.
+pub(crate) fn values(expr: &Expr) -> Option<&Values> {
+    match expr {
+        Expr::Call(call) => Some(&call.args),
+        _ => None,
+    }
+}
+
+/// A macro in braces is a statement without a semicolon, and the call that takes its place is none.
+pub(crate) fn end_statement(stmt: &mut Stmt) {
+    let (mac, semi) = match stmt {
+        Stmt::Macro(stmt) => (Some(&stmt.mac), &mut stmt.semi_token),
+        Stmt::Expr(expr, semi) => (macros::invoked(expr), semi),
+        _ => return,
+    };
+    if let Some(mac) = mac.filter(|mac| recognise::printer(mac).is_some() || recognise::is_dbg(mac))
+    {
+        semi.get_or_insert_with(|| Token![;](at(mac.path.span())));
+    }
+}
+
+fn print(printer: &str, mac: &Macro, runtime: &Runtime) -> TokenStream {
+    let span = mac.path.span();
     let at = at(span);
-    let tokens = match &now.mac.tokens {
+    let tokens = match &mac.tokens {
         tokens if tokens.is_empty() => quote_spanned!(at=> ""),
         tokens => tokens.clone(),
     };
@@ -49,29 +76,23 @@ fn print(printer: &str, now: &ExprMacro, runtime: &Runtime) -> TokenStream {
 }
 
 /// `dbg!` of one value is that value, of several a tuple of them, of none the place alone.
-fn dbg(written: &ExprMacro, now: &ExprMacro, runtime: &Runtime) -> Option<TokenStream> {
-    let span = now.mac.path.span();
-    let at = at(span);
-    let texts = macros::open(&written.mac)?;
-    let values = macros::open(&now.mac)?;
+fn dbg(texts: &Values, values: &Values, span: Span, runtime: &Runtime) -> TokenStream {
     let mut calls =
-        texts.iter().zip(&values).map(|(text, value)| dbg_one(text, value, now, runtime));
-    Some(match values.len() {
-        0 => {
+        texts.iter().zip(values).map(|(text, value)| dbg_one(text, value, span, runtime));
+    match (values.len(), calls.next()) {
+        (1, Some(call)) => call,
+        (_, Some(first)) => quote_spanned!(at(span)=> (#first #(, #calls)*)),
+        (_, None) => {
             let site = runtime.site(span);
-            let text = quote_spanned!(at=> ::core::format_args!("[{}]", #site));
+            let text = quote_spanned!(at(span)=> ::core::format_args!("[{}]", #site));
             runtime.call("eprintln", span, text)
         }
-        1 => calls.next()?,
-        _ => quote_spanned!(at=> (#(#calls),*)),
-    })
+    }
 }
 
-fn dbg_one(text: &Expr, value: &Expr, now: &ExprMacro, runtime: &Runtime) -> TokenStream {
-    let span = now.mac.path.span();
+fn dbg_one(text: &Expr, value: &Expr, span: Span, runtime: &Runtime) -> TokenStream {
     let at = at(span);
     let site = runtime.site(span);
-    let text = text.to_token_stream();
     let text = quote_spanned!(at=> ::core::stringify!(#text));
     runtime.call("dbg", span, quote_spanned!(at=> #site, #text, #value))
 }
