@@ -13,7 +13,9 @@ use syn::{Block, Expr};
 /// Checks the body against all rules.
 pub(crate) fn check(body: &Block, loops: &Loops, errors: &mut Errors) {
     let refused = unclear(&loops.facts);
-    Unclear { refused: &refused, errors }.visit_block(body);
+    if refused.contains(&true) {
+        Unclear { refused: &refused, errors }.visit_block(body);
+    }
     for device in devices::further(body) {
         errors.on(device, errors::SEVERAL_DEVICES);
     }
@@ -30,7 +32,8 @@ pub(crate) fn check(body: &Block, loops: &Loops, errors: &mut Errors) {
             },
         );
     }
-    for exit in exits::unvoted(body, loops) {
+    let exits = if loops.exits { exits::unvoted(body, loops) } else { Vec::new() };
+    for exit in exits {
         match exit {
             Unvoted::Break(exit) => errors.on(exit, errors::BREAK_UNVOTED),
             Unvoted::Continue(exit) => errors.on(exit, errors::CONTINUE_UNVOTED),

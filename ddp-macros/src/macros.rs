@@ -5,12 +5,12 @@
 //! itself and they are parsed only once. The last stage closes it again.
 
 use crate::marks;
-use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::parse::{ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::{
-    Attribute, Expr, ExprCall, ExprMacro, Macro, Meta, Pat, Path, Result, StmtMacro, Token, token,
+    Attribute, Expr, ExprCall, ExprMacro, Macro, Pat, Path, Result, StmtMacro, Token, token,
 };
 
 /// Macros whose arguments are texts and the values to put into them. Where those are no more than names, there is
@@ -143,11 +143,10 @@ pub(crate) fn close(expr: &mut Expr) {
 /// kept as the tokens of the macro that is called.
 fn call(attrs: Vec<Attribute>, mac: Macro, arguments: Arguments) -> ExprCall {
     let Arguments { values, between } = arguments;
-    let open = marks::tag(Meta::Path(Ident::new(OPEN, Span::call_site()).into()));
     let mac = Macro { tokens: between, ..mac };
     ExprCall {
         attrs,
-        func: Box::new(Expr::Macro(ExprMacro { attrs: vec![open], mac })),
+        func: Box::new(Expr::Macro(ExprMacro { attrs: vec![marks::tag(OPEN)], mac })),
         paren_token: token::Paren(Span::call_site()),
         args: values,
     }

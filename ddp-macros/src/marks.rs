@@ -10,8 +10,8 @@ use quote::ToTokens;
 use syn::punctuated::Punctuated;
 use syn::visit_mut::{self, VisitMut};
 use syn::{
-    AttrStyle, Attribute, Block, Expr, ExprConst, ExprLit, ExprRepeat, Item, Lit, LitInt, Local,
-    Meta, MetaNameValue, Pat, Stmt, Token, Type, token,
+    AttrStyle, Attribute, Block, Expr, ExprConst, ExprRepeat, Item, Local, Meta, Pat, Stmt, Token,
+    Type, token,
 };
 
 /// What the user says about a loop.
@@ -48,23 +48,21 @@ impl Mark {
 /// The marks of all loops, by the loop's number.
 pub(crate) type Marks = Vec<Option<Mark>>;
 
-const NUMBER: &str = "__ddp_number";
+const NUMBER: &str = "__ddp_number_";
 const SKIP: &str = "__ddp_skip";
 
 /// The number of a loop or a `let`.
 pub(crate) fn number(attrs: &[Attribute]) -> Option<usize> {
-    match &attrs.iter().rev().find(|attr| is_number(attr))?.meta {
-        Meta::NameValue(MetaNameValue {
-            value: Expr::Lit(ExprLit { lit: Lit::Int(number), .. }),
-            ..
-        }) => number.base10_parse().ok(),
-        _ => None,
-    }
+    attrs.iter().rev().find_map(number_of)
+}
+
+fn number_of(attr: &Attribute) -> Option<usize> {
+    attr.path().get_ident()?.to_string().strip_prefix(NUMBER)?.parse().ok()
 }
 
 /// Whether an attribute is the number of a loop or a `let`.
 pub(crate) fn is_number(attr: &Attribute) -> bool {
-    attr.path().is_ident(NUMBER)
+    number_of(attr).is_some()
 }
 
 /// Whether the statement or loop with these attributes is to be left alone.
@@ -179,7 +177,7 @@ impl Taker<'_> {
         for word in self.words(attrs) {
             let mark = Mark::of(&word.to_string());
             match mark {
-                _ if word == "skip" => attrs.push(skip_tag()),
+                _ if word == "skip" => attrs.push(tag(SKIP)),
                 None => self.errors.on(&word, errors::unknown_mark(&word.to_string())),
                 Some(_) if found.is_some() => self.errors.on(&word, errors::TWO_MARKS),
                 Some(_) => {
@@ -197,7 +195,7 @@ impl Taker<'_> {
     fn statement_marks(&mut self, attrs: &mut Vec<Attribute>) {
         for word in self.words(attrs) {
             match Mark::of(&word.to_string()) {
-                _ if word == "skip" => attrs.push(skip_tag()),
+                _ if word == "skip" => attrs.push(tag(SKIP)),
                 Some(mark) => self.errors.on(&word, errors::mark_needs_loop(mark.word())),
                 None => self.errors.on(&word, errors::unknown_mark(&word.to_string())),
             }
@@ -261,28 +259,18 @@ impl VisitMut for Taker<'_> {
     fn visit_type_mut(&mut self, _: &mut Type) {}
 }
 
-/// `#[__ddp_number = 3]`
+/// `#[__ddp_number_3]`: the number is in the name, which costs least to make and to read.
 fn number_tag(number: usize) -> Attribute {
-    let span = Span::call_site();
-    let number = Lit::Int(LitInt::new(&number.to_string(), span));
-    tag(Meta::NameValue(MetaNameValue {
-        path: Ident::new(NUMBER, span).into(),
-        eq_token: Token![=](span),
-        value: Expr::Lit(ExprLit { attrs: Vec::new(), lit: number }),
-    }))
-}
-
-fn skip_tag() -> Attribute {
-    tag(Meta::Path(Ident::new(SKIP, Span::call_site()).into()))
+    tag(&format!("{NUMBER}{number}"))
 }
 
 /// An attribute of our own.
-pub(crate) fn tag(meta: Meta) -> Attribute {
+pub(crate) fn tag(name: &str) -> Attribute {
     let span = Span::call_site();
     Attribute {
         pound_token: Token![#](span),
         style: AttrStyle::Outer,
         bracket_token: token::Bracket(span),
-        meta,
+        meta: Meta::Path(Ident::new(name, span).into()),
     }
 }

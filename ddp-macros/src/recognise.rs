@@ -51,8 +51,7 @@ pub(crate) fn callee(call: &ExprCall) -> Option<&Path> {
 pub(crate) fn site(expr: &Expr) -> Option<Site> {
     match expr {
         Expr::Call(call) => call_site(call),
-        Expr::MethodCall(call) if is_data(call) => Some(Site::Data),
-        Expr::MethodCall(call) if is_save(call) => Some(Site::Save),
+        Expr::MethodCall(call) => method_site(call),
         Expr::Path(ExprPath { path, qself: None, .. }) => path_site(path),
         _ => None,
     }
@@ -60,50 +59,44 @@ pub(crate) fn site(expr: &Expr) -> Option<Site> {
 
 fn call_site(call: &ExprCall) -> Option<Site> {
     let path = callee(call)?;
-    let last = path.segments.last()?.ident.to_string();
-    let owner = path.segments.iter().rev().nth(1).map(|segment| segment.ident.to_string());
-    match (owner.as_deref(), last.as_str(), call.args.len()) {
-        (Some("Device"), "Cuda", 1) | (Some("Device"), "cuda_if_available", 0) => {
-            Some(Site::Device)
-        }
-        (Some("VarStore"), "new", 1) => Some(Site::Store),
-        (Some("Iter2"), "new", 3) => Some(Site::Iter2 { fallible: false }),
-        (Some("Iter2"), "f_new", 3) => Some(Site::Iter2 { fallible: true }),
-        (Some("ProgressBar" | "MultiProgress"), _, _) => Some(Site::Bar),
-        (None, "manual_seed", 1) => Some(Site::Seed),
-        (Some("tch"), "manual_seed", 1) if path.segments.len() == 2 => Some(Site::Seed),
+    let mut names = path.segments.iter().rev();
+    let last = names.next()?.ident.to_string();
+    let owner = names.next().map(|segment| segment.ident.to_string()).unwrap_or_default();
+    match (owner.as_str(), last.as_str(), call.args.len()) {
+        ("Device", "Cuda", 1) | ("Device", "cuda_if_available", 0) => Some(Site::Device),
+        ("VarStore", "new", 1) => Some(Site::Store),
+        ("Iter2", "new", 3) => Some(Site::Iter2 { fallible: false }),
+        ("Iter2", "f_new", 3) => Some(Site::Iter2 { fallible: true }),
+        ("ProgressBar" | "MultiProgress", _, _) => Some(Site::Bar),
+        ("", "manual_seed", 1) => Some(Site::Seed),
+        ("tch", "manual_seed", 1) if path.segments.len() == 2 => Some(Site::Seed),
         _ => None,
     }
 }
 
 fn path_site(path: &Path) -> Option<Site> {
-    if ends(path, &["Device", "Cuda"]) {
-        return Some(Site::DeviceFunction { takes_index: true });
+    let mut names = path.segments.iter().rev();
+    let last = names.next()?.ident.to_string();
+    match last.as_str() {
+        "Cuda" | "cuda_if_available"
+            if names.next().is_some_and(|owner| owner.ident == "Device") =>
+        {
+            Some(Site::DeviceFunction { takes_index: last == "Cuda" })
+        }
+        "FLOAT_CUDA" | "DOUBLE_CUDA" | "INT64_CUDA" => Some(Site::DeviceKind),
+        _ => None,
     }
-    if ends(path, &["Device", "cuda_if_available"]) {
-        return Some(Site::DeviceFunction { takes_index: false });
-    }
-    let last = path.segments.last()?;
-    ["FLOAT_CUDA", "DOUBLE_CUDA", "INT64_CUDA"]
-        .iter()
-        .any(|name| last.ident == name)
-        .then_some(Site::DeviceKind)
 }
 
-/// Whether the call makes batches of tch's data types.
-pub(crate) fn is_data(call: &ExprMethodCall) -> bool {
-    let arity = match call.method.to_string().as_str() {
-        "train_iter" => 1,
-        "iter_shuffle" => 2,
-        _ => return false,
-    };
-    call.args.len() == arity && call.turbofish.is_none()
-}
-
-/// Whether the call can be a store's `save`: a closure is no path.
-fn is_save(call: &ExprMethodCall) -> bool {
-    let path = call.args.first().filter(|_| call.args.len() == 1);
-    call.method == "save" && path.is_some_and(|path| !matches!(path, Expr::Closure(_)))
+/// What a call of a method is.
+pub(crate) fn method_site(call: &ExprMethodCall) -> Option<Site> {
+    let path = call.args.first();
+    match (call.method.to_string().as_str(), call.args.len()) {
+        ("train_iter", 1) | ("iter_shuffle", 2) if call.turbofish.is_none() => Some(Site::Data),
+        // A closure is no path.
+        ("save", 1) if !matches!(path, Some(Expr::Closure(_))) => Some(Site::Save),
+        _ => None,
+    }
 }
 
 /// The runtime's function for a print macro of the standard library.

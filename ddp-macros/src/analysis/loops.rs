@@ -8,8 +8,8 @@ use crate::macros;
 use crate::marks::{self, Mark, Marks};
 use syn::visit::{self, Visit};
 use syn::{
-    Block, Expr, ExprAssign, ExprClosure, ExprForLoop, ExprLoop, ExprWhile, Item, Local, Macro,
-    Pat, Signature, Stmt,
+    Attribute, Block, Expr, ExprAssign, ExprClosure, ExprConst, ExprForLoop, ExprLoop, ExprWhile,
+    Item, Local, Macro, Pat, Signature, Stmt, Type,
 };
 
 /// The keyword of a loop.
@@ -66,6 +66,8 @@ pub(crate) struct Loops {
     pub(crate) feeding: Vec<usize>,
     /// The places that feed a marked loop by an assignment.
     pub(crate) feeding_places: Vec<String>,
+    /// There is a `break` or a `continue`.
+    pub(crate) exits: bool,
 }
 
 /// Looks at all loops of a body.
@@ -77,11 +79,13 @@ pub(crate) fn find(signature: &Signature, body: &Block, marks: &Marks) -> Loops 
         facts: vec![None; marks.len()],
         feeding: Vec::new(),
         feeding_places: Vec::new(),
+        exits: false,
         steps_seen: 0,
     };
     finder.visit_block(body);
-    let facts = finder.facts.into_iter().map(Option::unwrap_or_default).collect();
-    Loops { facts, feeding: finder.feeding, feeding_places: finder.feeding_places }
+    let Finder { facts, feeding, feeding_places, exits, .. } = finder;
+    let facts = facts.into_iter().map(Option::unwrap_or_default).collect();
+    Loops { facts, feeding, feeding_places, exits }
 }
 
 impl Default for Facts {
@@ -112,6 +116,7 @@ struct Finder<'a> {
     facts: Vec<Option<Facts>>,
     feeding: Vec<usize>,
     feeding_places: Vec<String>,
+    exits: bool,
     steps_seen: usize,
 }
 
@@ -232,6 +237,7 @@ impl Visit<'_> for Finder<'_> {
     }
 
     fn visit_expr(&mut self, expr: &Expr) {
+        self.exits |= matches!(expr, Expr::Break(_) | Expr::Continue(_));
         if steps::of(expr, &self.names).is_some() {
             self.step();
         }
@@ -268,6 +274,11 @@ impl Visit<'_> for Finder<'_> {
             visit::visit_stmt(self, stmt);
         }
     }
+
+    fn visit_attribute(&mut self, _: &Attribute) {}
+    fn visit_expr_const(&mut self, _: &ExprConst) {}
+    fn visit_pat(&mut self, _: &Pat) {}
+    fn visit_type(&mut self, _: &Type) {}
 
     /// Of the items inside the body only the local macros matter.
     fn visit_item(&mut self, item: &Item) {

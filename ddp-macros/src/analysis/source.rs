@@ -98,10 +98,8 @@ fn of_call(call: &ExprCall, expr: &Expr, names: &Names) -> Source {
 
 fn of_method(call: &ExprMethodCall, names: &Names) -> Source {
     let method = call.method.to_string();
-    if recognise::is_data(call) {
-        return Source::Shared;
-    }
     match method.as_str() {
+        "train_iter" | "iter_shuffle" if is_data(call) => return Source::Shared,
         "test_iter" => return Source::Whole,
         // A progress bar around an iterator.
         "wrap_iter" => {
@@ -116,6 +114,10 @@ fn of_method(call: &ExprMethodCall, names: &Names) -> Source {
         Source::Plain => Source::Unknown,
         source => source,
     }
+}
+
+fn is_data(call: &ExprMethodCall) -> bool {
+    recognise::method_site(call) == Some(Site::Data)
 }
 
 /// Streams side by side: shared if one of them is, plain if all are.

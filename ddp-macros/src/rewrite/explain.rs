@@ -4,19 +4,32 @@
 use super::emit::at;
 use crate::marks::Mark;
 use crate::recognise::Site;
-use proc_macro2::Span;
+use proc_macro2::{Ident, Span};
 use syn::{Attribute, LitStr, parse_quote_spanned};
 
-/// The changes, in the order in which they were made.
-#[derive(Debug, Default)]
-pub(crate) struct Notes {
-    lines: Vec<(usize, String)>,
-}
+/// The changes, in the order in which they were made; nothing where nobody asked.
+#[derive(Debug)]
+pub(crate) struct Notes(Option<Vec<(usize, String)>>);
 
 impl Notes {
+    /// Notes for a function that wants them, or that does not.
+    pub(crate) fn new(wanted: bool) -> Self {
+        Self(wanted.then(Vec::new))
+    }
+
     /// Notes what was done at a place.
     pub(crate) fn add(&mut self, span: Span, text: impl Into<String>) {
-        self.lines.push((span.start().line, text.into()));
+        if let Some(lines) = &mut self.0 {
+            lines.push((span.start().line, text.into()));
+        }
+    }
+
+    /// Notes which variable counts the epochs.
+    pub(crate) fn epoch(&mut self, name: &Ident) {
+        if self.0.is_some() {
+            let text = format!("`{name}` is the epoch that the order of the batches follows");
+            self.add(name.span(), text);
+        }
     }
 
     /// Notes what was done at a site.
@@ -48,11 +61,12 @@ impl Notes {
     /// The notes as attributes of the function, by line.
     pub(crate) fn into_docs(mut self, span: Span) -> Vec<Attribute> {
         let span = at(span);
-        self.lines.sort_by_key(|(line, _)| *line);
-        self.lines.dedup();
+        let Some(mut lines) = self.0.take() else { return Vec::new() };
+        lines.sort_by_key(|(line, _)| *line);
+        lines.dedup();
         let head = ["", " # On several ranks", "", " What `#[distributed]` changed, by line:", ""];
         let head = head.into_iter().map(str::to_owned);
-        let lines = self.lines.iter().map(|(line, text)| format!(" - {line}: {text}"));
+        let lines = lines.iter().map(|(line, text)| format!(" - {line}: {text}"));
         let doc = |text: String| -> Attribute {
             let text = LitStr::new(&text, span);
             parse_quote_spanned!(span=> #[doc = #text])

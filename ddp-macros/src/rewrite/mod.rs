@@ -13,13 +13,10 @@ use crate::options::Options;
 use crate::plan::{LoopPlan, Plan};
 use crate::recognise::{self, Site};
 use crate::{analysis, macros};
-use emit::{Runtime, at};
+use emit::{Runtime, at, with_attrs};
 use explain::Notes;
 use output::Output;
-use proc_macro2::TokenStream;
 use prologue::Traits;
-use quote::ToTokens;
-use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 use syn::{
     Block, Expr, ExprAssign, ExprCall, ExprConst, ExprForLoop, ExprMacro, ExprRepeat, ImplItemFn,
@@ -37,7 +34,7 @@ pub(crate) fn apply(function: &mut ImplItemFn, options: &Options, plan: &Plan) {
         plan,
         runtime: &runtime,
         traits: Traits::default(),
-        notes: Notes::default(),
+        notes: Notes::new(options.explain),
         own_data: 0,
     };
     rewriter.visit_block_mut(&mut function.block);
@@ -73,10 +70,6 @@ impl Rewriter<'_> {
             .unwrap_or_default()
     }
 
-    fn call(&self, name: &str, span: proc_macro2::Span, argument: impl ToTokens) -> Expr {
-        Expr::Verbatim(self.runtime.call(name, span, argument))
-    }
-
     fn with_own_data(&mut self, own: bool, visit: impl FnOnce(&mut Self)) {
         self.own_data += usize::from(own);
         visit(self);
@@ -90,10 +83,11 @@ impl Rewriter<'_> {
         let plan = self.plan_of(&expr.attrs);
         self.with_own_data(plan.mark.is_some(), |this| this.visit_expr_mut(&mut expr.expr));
         self.with_own_data(plan.own_data, |this| this.visit_block_mut(&mut expr.body));
-        let span = expr.expr.span();
+        let span = emit::first_span(&expr.expr);
         let calls = [plan.mark.map(Mark::word), plan.start.then_some("start")];
         for name in calls.into_iter().flatten() {
-            *expr.expr = Expr::Verbatim(self.runtime.call_in_place(name, span, &expr.expr));
+            let items = std::mem::replace(&mut *expr.expr, Expr::PLACEHOLDER);
+            *expr.expr = self.runtime.call_in_place(&[name], span, [items]);
         }
         if let Some(mark) = plan.mark {
             self.notes.mark(span, mark);
@@ -102,14 +96,11 @@ impl Rewriter<'_> {
             self.notes.add(span, EQUAL);
         }
         if let (true, Pat::Ident(pat)) = (plan.epoch, &*expr.pat) {
-            let name = &pat.ident;
-            self.notes.add(
-                name.span(),
-                format!("`{name}` is the epoch that the order of the batches follows"),
-            );
-            let told =
-                self.call("epoch", name.span(), quote::quote_spanned!(at(name.span())=> &#name));
-            expr.body.stmts.insert(0, Stmt::Expr(told, Some(Token![;](at(name.span())))));
+            let (name, span) = (&pat.ident, pat.ident.span());
+            self.notes.epoch(name);
+            let number = emit::reference(emit::name(name), at(span));
+            let told = self.runtime.call(&["epoch"], span, [number]);
+            expr.body.stmts.insert(0, Stmt::Expr(told, Some(Token![;](at(span)))));
         }
     }
 
@@ -121,7 +112,6 @@ impl Rewriter<'_> {
             _ => return None,
         };
         let cfgs = attrs.iter().filter(|attr| attr.path().is_ident("cfg"));
-        let call = self.runtime.call("synchronize", span, TokenStream::new());
         let plan = self.plan_of(attrs);
         let marked = !marks::skipped(attrs);
         if let Some(mark) = plan.mark.filter(|_| marked) {
@@ -129,15 +119,15 @@ impl Rewriter<'_> {
         }
         (marked && plan.start).then(|| {
             self.notes.add(span, EQUAL);
-            let tokens = quote::quote!(#(#cfgs)* #call);
-            Stmt::Expr(Expr::Verbatim(tokens), Some(Token![;](at(span))))
+            let call = self.runtime.call(&["synchronize"], span, []);
+            Stmt::Expr(with_attrs(cfgs.cloned().collect(), call), Some(Token![;](at(span))))
         })
     }
 
     /// Rewrites a macro and what is inside it, and closes it again.
     fn macro_expr(&mut self, expr: &mut Expr) -> Option<Output> {
-        let Some(mac) = macros::invoked(expr) else { return None };
-        let place = mac.path.span();
+        let mac = macros::invoked(expr)?;
+        let place = emit::path_span(&mac.path);
         let texts = match recognise::is_dbg(mac) {
             true => output::values(expr).cloned().unwrap_or_default(),
             false => output::Values::default(),
@@ -160,9 +150,7 @@ impl Rewriter<'_> {
                 Expr::Macro(ExprMacro { attrs: std::mem::take(attrs), mac: mac.clone() }),
                 *semi_token,
             ),
-            Stmt::Expr(expr, semi) => {
-                (std::mem::replace(expr, Expr::Verbatim(TokenStream::new())), *semi)
-            }
+            Stmt::Expr(expr, semi) => (std::mem::replace(expr, Expr::PLACEHOLDER), *semi),
             _ => return,
         };
         let output = self.macro_expr(&mut expr);
@@ -170,8 +158,8 @@ impl Rewriter<'_> {
             return *stmt = Stmt::Expr(expr, semi);
         };
         *stmt = match output {
-            Some(Output::Value(tokens)) => Stmt::Expr(with_attrs(&attrs, tokens), semi),
-            Some(Output::Guarded(tokens)) => Stmt::Expr(with_attrs(&attrs, tokens), None),
+            Some(Output::Value(value)) => Stmt::Expr(with_attrs(attrs, value), semi),
+            Some(Output::Guarded(value)) => Stmt::Expr(with_attrs(attrs, value), None),
             None => Stmt::Macro(StmtMacro { attrs, mac, semi_token: semi }),
         };
     }
@@ -182,14 +170,11 @@ impl Rewriter<'_> {
     }
 }
 
-fn with_attrs(attrs: &[syn::Attribute], tokens: TokenStream) -> Expr {
-    Expr::Verbatim(quote::quote!(#(#attrs)* #tokens))
-}
-
 /// Takes the attributes off an expression, as they stay outside of what replaces it.
 fn take_attrs(expr: &mut Expr) -> Vec<syn::Attribute> {
     match expr {
         Expr::Call(inner) => std::mem::take(&mut inner.attrs),
+        Expr::Macro(inner) => std::mem::take(&mut inner.attrs),
         Expr::MethodCall(inner) => std::mem::take(&mut inner.attrs),
         Expr::Path(inner) => std::mem::take(&mut inner.attrs),
         _ => Vec::new(),
@@ -254,10 +239,9 @@ impl VisitMut for Rewriter<'_> {
             }
             _ if macros::invoked(expr).is_some() => {
                 let output = self.macro_expr(expr);
-                if let (Expr::Macro(inner), Some(Output::Value(tokens) | Output::Guarded(tokens))) =
-                    (&expr, output)
-                {
-                    *expr = with_attrs(&inner.attrs, tokens);
+                if let Some(Output::Value(value) | Output::Guarded(value)) = output {
+                    let attrs = take_attrs(expr);
+                    *expr = with_attrs(attrs, value);
                 }
             }
             _ => visit_mut::visit_expr_mut(self, expr),
@@ -268,10 +252,10 @@ impl VisitMut for Rewriter<'_> {
         if let Some(site) = site {
             let attrs = take_attrs(expr);
             let span = sites::place(expr);
-            if let Some(tokens) = sites::rewrite(site, expr, self.runtime, &mut self.traits) {
-                *expr = with_attrs(&attrs, tokens);
-                self.notes.site(span, site);
-            }
+            let written = std::mem::replace(expr, Expr::PLACEHOLDER);
+            let rewritten = sites::rewrite(site, written, self.runtime, &mut self.traits);
+            *expr = with_attrs(attrs, rewritten);
+            self.notes.site(span, site);
         }
     }
 

@@ -1,19 +1,18 @@
 //! Output: print macros, `dbg!`, and the log macros.
 
-use super::emit::{Runtime, at};
+use super::emit::{Runtime, absolute, at, invoke, path_span};
 use crate::{macros, recognise};
 use proc_macro2::{Span, TokenStream};
-use quote::quote_spanned;
+use quote::{ToTokens, quote_spanned};
 use syn::punctuated::Punctuated;
-use syn::spanned::Spanned;
-use syn::{Expr, Macro, Stmt, Token};
+use syn::{Expr, Macro, Stmt, Token, parse_quote_spanned};
 
 /// What became of a macro.
 pub(crate) enum Output {
     /// An expression of the same value.
-    Value(TokenStream),
+    Value(Expr),
     /// A condition around the macro, which needs no semicolon.
-    Guarded(TokenStream),
+    Guarded(Expr),
 }
 
 /// Rewrites a macro that prints or logs, after its arguments; `texts` are those as they were written.
@@ -26,7 +25,7 @@ pub(crate) enum Output {
 pub(crate) fn rewrite(texts: &Values, expr: &mut Expr, runtime: &Runtime) -> Option<Output> {
     let mac = macros::invoked(expr)?;
     if recognise::is_dbg(mac) {
-        let span = mac.path.span();
+        let span = path_span(&mac.path);
         return values(expr).map(|values| Output::Value(dbg(texts, values, span, runtime)));
     }
     let level = recognise::log_level(mac);
@@ -35,10 +34,10 @@ pub(crate) fn rewrite(texts: &Values, expr: &mut Expr, runtime: &Runtime) -> Opt
     if let Some(printer) = recognise::printer(mac) {
         return Some(Output::Value(print(printer, mac, runtime)));
     }
-    let span = mac.path.span();
-    let level = runtime.item(&format!("Level::{}", level?), span);
-    let condition = runtime.call("logs", span, level);
-    Some(Output::Guarded(quote_spanned!(at(span)=> if #condition { #mac; })))
+    let span = path_span(&mac.path);
+    let level = runtime.item(&["Level", level?], span);
+    let condition = runtime.call(&["logs"], span, [level]);
+    Some(Output::Guarded(parse_quote_spanned!(at(span)=> if #condition { #mac; })))
 }
 
 /// The values that `dbg!` is given, as they were written.
@@ -61,38 +60,40 @@ pub(crate) fn end_statement(stmt: &mut Stmt) {
     };
     if let Some(mac) = mac.filter(|mac| recognise::printer(mac).is_some() || recognise::is_dbg(mac))
     {
-        semi.get_or_insert_with(|| Token![;](at(mac.path.span())));
+        semi.get_or_insert_with(|| Token![;](at(path_span(&mac.path))));
     }
 }
 
-fn print(printer: &str, mac: &Macro, runtime: &Runtime) -> TokenStream {
-    let span = mac.path.span();
-    let at = at(span);
+fn print(printer: &str, mac: &Macro, runtime: &Runtime) -> Expr {
+    let span = path_span(&mac.path);
     let tokens = match &mac.tokens {
-        tokens if tokens.is_empty() => quote_spanned!(at=> ""),
+        tokens if tokens.is_empty() => quote_spanned!(at(span)=> ""),
         tokens => tokens.clone(),
     };
-    runtime.call(printer, span, quote_spanned!(at=> ::core::format_args!(#tokens)))
+    runtime.call(&[printer], span, [core("format_args", span, tokens)])
+}
+
+/// `::core::name!(tokens)`
+fn core(name: &str, span: Span, tokens: TokenStream) -> Expr {
+    invoke(absolute(&["core", name], at(span)), at(span), tokens)
 }
 
 /// `dbg!` of one value is that value, of several a tuple of them, of none the place alone.
-fn dbg(texts: &Values, values: &Values, span: Span, runtime: &Runtime) -> TokenStream {
+fn dbg(texts: &Values, values: &Values, span: Span, runtime: &Runtime) -> Expr {
     let mut calls =
         texts.iter().zip(values).map(|(text, value)| dbg_one(text, value, span, runtime));
     match (values.len(), calls.next()) {
         (1, Some(call)) => call,
-        (_, Some(first)) => quote_spanned!(at(span)=> (#first #(, #calls)*)),
+        (_, Some(first)) => parse_quote_spanned!(at(span)=> (#first #(, #calls)*)),
         (_, None) => {
             let site = runtime.site(span);
-            let text = quote_spanned!(at(span)=> ::core::format_args!("[{}]", #site));
-            runtime.call("eprintln", span, text)
+            let text = core("format_args", span, quote_spanned!(at(span)=> "[{}]", #site));
+            runtime.call(&["eprintln"], span, [text])
         }
     }
 }
 
-fn dbg_one(text: &Expr, value: &Expr, span: Span, runtime: &Runtime) -> TokenStream {
-    let at = at(span);
-    let site = runtime.site(span);
-    let text = quote_spanned!(at=> ::core::stringify!(#text));
-    runtime.call("dbg", span, quote_spanned!(at=> #site, #text, #value))
+fn dbg_one(text: &Expr, value: &Expr, span: Span, runtime: &Runtime) -> Expr {
+    let text = core("stringify", span, text.to_token_stream());
+    runtime.call(&["dbg"], span, [runtime.site(span), text, value.clone()])
 }

@@ -1,12 +1,11 @@
 //! What stands before the user's first statement.
 
-use super::emit::{Runtime, at};
+use super::emit::{Runtime, at, method};
 use super::leave::SCOPE;
 use crate::options::{Options, Setting, Value};
 use crate::plan::{Register, StoreForm};
-use proc_macro2::{Ident, Span, TokenStream};
-use quote::{ToTokens, quote_spanned};
-use syn::{Expr, Stmt, parse_quote_spanned};
+use proc_macro2::{Ident, Span};
+use syn::{Expr, ExprLit, Lit, LitStr, Stmt, parse_quote_spanned};
 
 /// Traits that a rewritten body needs in scope.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,24 +40,28 @@ pub(crate) fn statements(
 fn enter(function: &Ident, options: &Options, runtime: &Runtime) -> Stmt {
     let span = function.span();
     let name = function.to_string();
-    let settings = options.settings.iter().map(|one| setting(one, runtime));
-    let new = runtime.call("Options::new", span, name.trim_start_matches("r#"));
-    let enter = runtime.call("enter", span, quote_spanned!(at(span)=> #new #(#settings)*));
+    let text = LitStr::new(name.trim_start_matches("r#"), at(span));
+    let new = runtime.call(&["Options", "new"], span, [literal(Lit::Str(text))]);
+    let options = options.settings.iter().fold(new, |options, one| setting(options, one, runtime));
+    let enter = runtime.call(&["enter"], span, [options]);
     let scope = Ident::new(SCOPE, at(span));
     parse_quote_spanned!(at(span)=> let #scope = #enter;)
 }
 
-fn setting(setting: &Setting, runtime: &Runtime) -> TokenStream {
+fn setting(options: Expr, setting: &Setting, runtime: &Runtime) -> Expr {
     let span = at(setting.span);
-    let method = Ident::new(setting.method, span);
     let value = match &setting.value {
-        Value::Text(text) => text.to_token_stream(),
-        Value::Whole(number) => number.to_token_stream(),
-        Value::Number(number) => number.to_token_stream(),
-        Value::Switch(on) => on.to_token_stream(),
-        Value::Batch(variant) => runtime.item(&format!("Batch::{variant}"), setting.span),
+        Value::Text(text) => literal(Lit::Str(text.clone())),
+        Value::Whole(number) => literal(Lit::Int(number.clone())),
+        Value::Number(number) => literal(Lit::Float(number.clone())),
+        Value::Switch(on) => literal(Lit::Bool(on.clone())),
+        Value::Batch(variant) => runtime.item(&["Batch", variant], setting.span),
     };
-    quote_spanned!(span=> .#method(#value))
+    method(options, setting.method, span, [value])
+}
+
+fn literal(lit: Lit) -> Expr {
+    Expr::Lit(ExprLit { attrs: Vec::new(), lit })
 }
 
 fn imports(traits: Traits, runtime: &Runtime) -> Option<Stmt> {
@@ -83,10 +86,10 @@ fn register(store: &Register, runtime: &Runtime) -> Stmt {
     let Register { name, form, attrs } = store;
     let span = at(name.span());
     let argument = match form {
-        StoreForm::Shared => name.to_token_stream(),
-        StoreForm::Exclusive => quote_spanned!(span=> &*#name),
-        StoreForm::Owned => quote_spanned!(span=> &#name),
+        StoreForm::Shared => parse_quote_spanned!(span=> #name),
+        StoreForm::Exclusive => parse_quote_spanned!(span=> &*#name),
+        StoreForm::Owned => parse_quote_spanned!(span=> &#name),
     };
-    let call = Expr::Verbatim(runtime.call("register", name.span(), argument));
+    let call = runtime.call(&["register"], name.span(), [argument]);
     parse_quote_spanned!(span=> #(#attrs)* #call;)
 }

@@ -1,26 +1,20 @@
 //! Calls and paths that stand for something else on several ranks: devices, stores, batches, saving, seeds.
 
-use super::emit::{Runtime, at, in_parens};
+use super::emit::{Runtime, at, call, first_span, in_parens, method, name, reference};
 use super::prologue::Traits;
-use crate::recognise::Site;
-use proc_macro2::{Ident, Span, TokenStream};
-use quote::{ToTokens, quote_spanned};
-use syn::spanned::Spanned;
+use crate::recognise::{self, Site};
+use proc_macro2::{Ident, Span};
+use quote::quote_spanned;
 use syn::{Expr, ExprCall, ExprMethodCall, Member, UnOp};
 
 /// Rewrites one site; the expressions inside it have been rewritten before.
-pub(crate) fn rewrite(
-    site: Site,
-    expr: &Expr,
-    runtime: &Runtime,
-    traits: &mut Traits,
-) -> Option<TokenStream> {
-    Some(match (site, expr) {
-        (Site::Device, _) => around("device", expr, runtime),
-        (Site::DeviceKind, _) => around("device_kind", expr, runtime),
-        (Site::Store, _) => around("store", expr, runtime),
-        (Site::Bar, _) => around("bar", expr, runtime),
-        (Site::DeviceFunction { takes_index }, _) => device_function(takes_index, expr, runtime),
+pub(crate) fn rewrite(site: Site, expr: Expr, runtime: &Runtime, traits: &mut Traits) -> Expr {
+    match (site, expr) {
+        (Site::Device, expr) => around("device", expr, runtime),
+        (Site::DeviceKind, expr) => around("device_kind", expr, runtime),
+        (Site::Store, expr) => around("store", expr, runtime),
+        (Site::Bar, expr) => around("bar", expr, runtime),
+        (Site::DeviceFunction { takes_index }, expr) => device_function(takes_index, expr, runtime),
         (Site::Seed, Expr::Call(call)) => seed(call, runtime),
         (Site::Iter2 { fallible }, Expr::Call(call)) => iter2(fallible, call, runtime),
         (Site::Data, Expr::MethodCall(call)) => {
@@ -31,15 +25,15 @@ pub(crate) fn rewrite(
             traits.save = true;
             save(call, runtime)
         }
-        _ => return None,
-    })
+        (_, expr) => expr,
+    }
 }
 
 /// The place of the last name of the path that is called.
 fn name_span(call: &ExprCall) -> Span {
-    crate::recognise::callee(call)
+    recognise::callee(call)
         .and_then(|path| path.segments.last())
-        .map_or_else(|| call.func.span(), |segment| segment.ident.span())
+        .map_or_else(|| first_span(&call.func), |segment| segment.ident.span())
 }
 
 /// The place of the word that makes an expression a site.
@@ -47,73 +41,75 @@ pub(super) fn place(expr: &Expr) -> Span {
     match expr {
         Expr::Call(call) => name_span(call),
         Expr::MethodCall(call) => call.method.span(),
-        expr => expr.span(),
+        expr => first_span(expr),
     }
 }
 
 /// A call around the expression as it is.
 ///
 /// Input: `Device::Cuda(0)` Output: `::ddp_runtime::__private::device(Device::Cuda(0))`
-fn around(function: &str, expr: &Expr, runtime: &Runtime) -> TokenStream {
-    runtime.call(function, place(expr), expr)
+fn around(function: &str, expr: Expr, runtime: &Runtime) -> Expr {
+    runtime.call(&[function], place(&expr), [expr])
 }
 
 /// Input: `gpu.map(Device::Cuda)`
 ///
 /// Output: `gpu.map(|__ddp_index| ::ddp_runtime::__private::device(Device::Cuda(__ddp_index)))`
-fn device_function(takes_index: bool, expr: &Expr, runtime: &Runtime) -> TokenStream {
-    let span = at(expr.span());
-    let index = takes_index.then(|| Ident::new("__ddp_index", span));
+fn device_function(takes_index: bool, expr: Expr, runtime: &Runtime) -> Expr {
+    let span = first_span(&expr);
+    let at = at(span);
+    let index = takes_index.then(|| Ident::new("__ddp_index", at));
     let index = index.as_slice();
-    let device = runtime.call("device", expr.span(), quote_spanned!(span=> #expr(#(#index)*)));
-    quote_spanned!(span=> |#(#index)*| #device)
+    let device = runtime.call(&["device"], span, [call(expr, at, index.iter().map(name))]);
+    Expr::Verbatim(quote_spanned!(at=> |#(#index)*| #device))
 }
 
 /// Input: `Iter2::new(&xs, &ys, 32)`
 ///
 /// Output: `::ddp_runtime::__private::iter2({ let _ = Iter2::new; site!() }, &xs, &ys, 32)`
-fn iter2(fallible: bool, call: &ExprCall, runtime: &Runtime) -> TokenStream {
-    let span = name_span(call);
-    let site = with_import_used(call, runtime.site(span));
-    let args = &call.args;
+fn iter2(fallible: bool, call: ExprCall, runtime: &Runtime) -> Expr {
+    let span = name_span(&call);
+    let site = with_import_used(&call, runtime.site(span));
     let function = if fallible { "f_iter2" } else { "iter2" };
-    runtime.call(function, span, quote_spanned!(at(span)=> #site, #args))
+    runtime.call(&[function], span, [site].into_iter().chain(call.args))
 }
 
 /// Input: `tch::manual_seed(42)` Output: `::ddp_runtime::__private::manual_seed(42)`
 ///
 /// Input: `manual_seed(42)` Output: `::ddp_runtime::__private::manual_seed({ let _ = manual_seed; 42 })`
-fn seed(call: &ExprCall, runtime: &Runtime) -> TokenStream {
-    let seed = call.args.first().map(ToTokens::to_token_stream).unwrap_or_default();
-    runtime.call("manual_seed", name_span(call), with_import_used(call, seed))
+fn seed(mut call: ExprCall, runtime: &Runtime) -> Expr {
+    let span = name_span(&call);
+    let seed = std::mem::take(&mut call.args).into_iter().next();
+    runtime.call(&["manual_seed"], span, seed.map(|seed| with_import_used(&call, seed)))
 }
 
 /// The value, and a mention of the function that is no longer called: its import would be reported as unused
 /// otherwise. A path that begins with the crate needs none.
-fn with_import_used(call: &ExprCall, value: TokenStream) -> TokenStream {
+fn with_import_used(call: &ExprCall, value: Expr) -> Expr {
     let function = &call.func;
-    let whole = crate::recognise::callee(call).is_some_and(|path| {
+    let whole = recognise::callee(call).is_some_and(|path| {
         path.leading_colon.is_some()
             || path.segments.first().is_some_and(|first| first.ident == "tch")
     });
-    let span = at(name_span(call));
-    if whole { value } else { quote_spanned!(span=> { let _ = #function; #value }) }
+    if whole {
+        return value;
+    }
+    Expr::Verbatim(quote_spanned!(at(name_span(call))=> { let _ = #function; #value }))
 }
 
 /// Input: `data.train_iter(64)`
 ///
 /// Output:
 /// `(&&::ddp_runtime::__private::Data(&data)).data(::ddp_runtime::__private::site!()).train_iter(64)`
-fn data(call: &ExprMethodCall, runtime: &Runtime) -> TokenStream {
+fn data(mut call: ExprMethodCall, runtime: &Runtime) -> Expr {
     let span = call.method.span();
     let at = at(span);
-    let ExprMethodCall { receiver, dot_token, method, args, paren_token, .. } = call;
-    let seen = runtime.call("Data", span, quote_spanned!(at=> &#receiver));
-    let site = runtime.site(span);
-    let seen = in_parens(quote_spanned!(at=> &&#seen), receiver.span());
-    let mut tokens = quote_spanned!(at=> #seen.data(#site) #dot_token #method);
-    paren_token.surround(&mut tokens, |tokens| args.to_tokens(tokens));
-    tokens
+    let receiver = *std::mem::replace(&mut call.receiver, Box::new(Expr::PLACEHOLDER));
+    let begin = first_span(&receiver);
+    let seen = runtime.call(&["Data"], span, [reference(receiver, at)]);
+    let seen = in_parens(reference(reference(seen, at), at), begin);
+    *call.receiver = method(seen, "data", at, [runtime.site(span)]);
+    Expr::MethodCall(call)
 }
 
 /// Input: `vs.save("m.ot")`
@@ -121,22 +117,33 @@ fn data(call: &ExprMethodCall, runtime: &Runtime) -> TokenStream {
 /// Output: `(&&::ddp_runtime::__private::type_of(&vs)).save("m.ot", |__ddp_path| vs.save(__ddp_path))`
 ///
 /// A receiver that is more than a place is evaluated once, by a `match` around the call.
-fn save(call: &ExprMethodCall, runtime: &Runtime) -> TokenStream {
+fn save(mut call: ExprMethodCall, runtime: &Runtime) -> Expr {
     let span = call.method.span();
     let at = at(span);
-    let ExprMethodCall { receiver, dot_token, method, turbofish, args, paren_token, .. } = call;
-    let bound = (!is_place(receiver)).then(|| Ident::new("__ddp_receiver", at));
-    let place =
-        bound.as_ref().map_or_else(|| receiver.to_token_stream(), ToTokens::to_token_stream);
+    let receiver = (*call.receiver).clone();
+    let bound = (!is_place(&receiver)).then(|| Ident::new("__ddp_receiver", at));
+    let place = bound.as_ref().map_or_else(|| receiver.clone(), name);
     let path = Ident::new("__ddp_path", at);
-    let seen = runtime.call("type_of", span, quote_spanned!(at=> &#place));
-    let write = quote_spanned!(at=> |#path| #place #dot_token #method #turbofish (#path));
+    let written = std::mem::take(&mut call.args);
+    let write = ExprMethodCall {
+        receiver: Box::new(place.clone()),
+        args: [name(&path)].into_iter().collect(),
+        ..call.clone()
+    };
     // The whole call stands where the user's stood, so that an unused result is reported there.
-    let seen = in_parens(quote_spanned!(at=> &&#seen), receiver.span());
-    let mut saved = quote_spanned!(at=> #seen #dot_token #method);
-    paren_token.surround(&mut saved, |tokens| quote_spanned!(at=> #args, #write).to_tokens(tokens));
+    let seen = runtime.call(&["type_of"], span, [reference(place, at)]);
+    *call.receiver = in_parens(reference(reference(seen, at), at), first_span(&receiver));
+    call.turbofish = None;
+    call.args = written;
+    if !call.args.trailing_punct() {
+        call.args.push_punct(syn::Token![,](at));
+    }
+    call.args.push_value(Expr::Verbatim(quote_spanned!(at=> |#path| #write)));
+    let saved = Expr::MethodCall(call);
     match bound {
-        Some(name) => quote_spanned!(at=> (match (#receiver) { mut #name => #saved })),
+        Some(name) => {
+            Expr::Verbatim(quote_spanned!(at=> (match (#receiver) { mut #name => #saved })))
+        }
         None => saved,
     }
 }
