@@ -1,12 +1,13 @@
 //! Collectives that a program calls by itself: announced, compared, then carried out.
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use tch::Tensor;
+use tch::{Device, Kind, Tensor};
 
 use crate::bridge::data_alias;
 use crate::comm::ReduceOp;
 use crate::control::Operation;
 use crate::error::{During, Error, Result};
+use crate::group::Group;
 use crate::session::Session;
 
 /// A hash of what all ranks must agree on before a collective.
@@ -28,13 +29,100 @@ fn contiguous_copy(tensor: &Tensor, operation: &str) -> Result<Tensor> {
     alias.f_contiguous().and_then(|values| values.f_detach_copy()).during(operation)
 }
 
-pub(crate) fn all_reduce(session: &Session, tensor: &Tensor, op: ReduceOp) -> Result<()> {
+/// Returns how many ranks' tensors the result is made of: all, unless some stand aside.
+pub(crate) fn all_reduce(session: &Session, tensor: &Tensor, op: ReduceOp) -> Result<usize> {
     let operation = "all_reduce";
-    session.collective(Operation::Collective, subject(operation, tensor, op as usize), |group| {
+    session.collective(Operation::AllReduce, subject(operation, tensor, op as usize), |group| {
         let values = contiguous_copy(tensor, operation)?;
+        let aside = group.asides().count();
+        if aside > 0 {
+            let mut words = vec![op as i64, values.kind() as i64];
+            words.extend(values.size());
+            describe(group, &words)?;
+        }
         group.all_reduce(&values, op, operation)?;
-        write_back(tensor, &values, operation)
+        write_back(tensor, &values, operation)?;
+        Ok(group.topology().world_size - aside)
     })
+}
+
+/// Tells ranks that stand aside what the others reduce. All ranks call this; those pass no words.
+fn describe(group: &mut Group, words: &[i64]) -> Result<Vec<i64>> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let lead = group.lead();
+    let (control, watch) = group.control();
+    let all = control.gather_bytes(watch, &bytes)?;
+    let (words, _) = all[lead].as_chunks();
+    Ok(words.iter().map(|word| i64::from_le_bytes(*word)).collect())
+}
+
+/// The dtypes that can be reduced.
+const KINDS: [Kind; 10] = [
+    Kind::Float,
+    Kind::Double,
+    Kind::Half,
+    Kind::BFloat16,
+    Kind::Int64,
+    Kind::Int,
+    Kind::Int16,
+    Kind::Int8,
+    Kind::Uint8,
+    Kind::Bool,
+];
+
+/// This rank's part in an all-reduce of the others: what changes nothing.
+pub(crate) fn accompany_all_reduce(group: &mut Group) -> Result<()> {
+    let operation = "all_reduce";
+    let words = describe(group, &[])?;
+    let [op, kind, size @ ..] = &words[..] else {
+        return Err(Error::mismatch(
+            "an all-reduce without a tensor",
+            "start all ranks from one and the same binary",
+        ));
+    };
+    let op = [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product]
+        .into_iter()
+        .find(|known| *known as i64 == *op)
+        .unwrap_or(ReduceOp::Sum);
+    let kind = KINDS.into_iter().find(|known| *known as i64 == *kind).unwrap_or(Kind::Double);
+    let device = crate::device::device();
+    group.all_reduce(&neutral(op, size, kind, device)?, op, operation)
+}
+
+/// A tensor that leaves what it is combined with as it is.
+fn neutral(op: ReduceOp, size: &[i64], kind: Kind, device: Device) -> Result<Tensor> {
+    let operation = "all_reduce";
+    let options = (kind, device);
+    match op {
+        ReduceOp::Sum => Tensor::f_zeros(size, options),
+        ReduceOp::Product => Tensor::f_ones(size, options),
+        ReduceOp::Min => extreme(size, kind, device, true),
+        ReduceOp::Max => extreme(size, kind, device, false),
+    }
+    .during(operation)
+}
+
+/// The largest or smallest value of a dtype.
+fn extreme(
+    size: &[i64],
+    kind: Kind,
+    device: Device,
+    largest: bool,
+) -> std::result::Result<Tensor, tch::TchError> {
+    let whole = |low: i64, high: i64| if largest { high } else { low };
+    let number = match kind {
+        Kind::Bool => whole(0, 1),
+        Kind::Uint8 => whole(0, u8::MAX.into()),
+        Kind::Int8 => whole(i8::MIN.into(), i8::MAX.into()),
+        Kind::Int16 => whole(i16::MIN.into(), i16::MAX.into()),
+        Kind::Int => whole(i32::MIN.into(), i32::MAX.into()),
+        Kind::Int64 => whole(i64::MIN, i64::MAX),
+        _ => {
+            let infinity = if largest { f64::INFINITY } else { f64::NEG_INFINITY };
+            return Tensor::f_full(size, infinity, (kind, device));
+        }
+    };
+    Tensor::f_full(size, number, (kind, device))
 }
 
 pub(crate) fn broadcast(session: &Session, tensor: &Tensor, root: usize) -> Result<()> {

@@ -7,6 +7,8 @@ use tch::{Kind, Tensor};
 
 use crate::comm::{Communicator, Gloo, Work};
 use crate::error::{During, Error, Result};
+use crate::options::Uneven;
+use crate::uneven;
 use crate::watch::Watch;
 
 /// What a rank is about to do.
@@ -22,6 +24,8 @@ pub(crate) enum Operation {
     Save,
     /// A collective that the program calls by itself.
     Collective,
+    /// An all-reduce that the program calls by itself.
+    AllReduce,
     /// Wait for all.
     Barrier,
     /// Decide together.
@@ -32,12 +36,13 @@ pub(crate) enum Operation {
     Epoch,
 }
 
-const OPERATIONS: [Operation; 9] = [
+const OPERATIONS: [Operation; 10] = [
     Operation::Backward,
     Operation::Leave,
     Operation::Stores,
     Operation::Save,
     Operation::Collective,
+    Operation::AllReduce,
     Operation::Barrier,
     Operation::Vote,
     Operation::Shuffle,
@@ -54,13 +59,15 @@ impl Operation {
         OPERATIONS.get(usize::try_from(code).ok()?).copied()
     }
 
-    fn describe(self, count: i64) -> String {
+    /// What a rank does, for messages: "in backward number 4".
+    pub(crate) fn describe(self, count: i64) -> String {
         match self {
             Operation::Backward => format!("in backward number {count}"),
             Operation::Leave => format!("leaving after {count} backwards"),
             Operation::Stores => format!("making variable stores equal after {count} backwards"),
             Operation::Save => format!("saving after {count} backwards"),
             Operation::Collective => format!("in a collective after {count} backwards"),
+            Operation::AllReduce => format!("in an all-reduce after {count} backwards"),
             Operation::Barrier => format!("in a barrier after {count} backwards"),
             Operation::Vote => format!("in a vote after {count} backwards"),
             Operation::Shuffle => format!("shuffling data after {count} backwards"),
@@ -74,7 +81,7 @@ impl Operation {
 pub(crate) struct Header {
     /// What it is about to do.
     pub(crate) operation: Operation,
-    /// How many backwards it has begun, with or without synchronisation.
+    /// How many backwards it has begun, with or without synchronisation, or stood aside from.
     pub(crate) backwards: i64,
     /// A hash of what the operation works on: the leaves of a backward, the names of variables.
     pub(crate) subject: u64,
@@ -82,6 +89,9 @@ pub(crate) struct Header {
     pub(crate) table: u64,
     /// A value of the operation's own.
     pub(crate) extra: i64,
+    /// Whether the rank stands aside and lets the others do this (see [`uneven`]). Then `operation`, `subject` and `extra` are
+    /// those of the lead. Not on the wire: what the ranks have announced decides it.
+    pub(crate) aside: bool,
 }
 
 /// Words of a header on the wire.
@@ -103,7 +113,7 @@ impl Header {
         let [sequence, operation, backwards, subject, table, extra] = *words else { return None };
         let operation = Operation::from_code(operation)?;
         let (subject, table) = (subject.cast_unsigned(), table.cast_unsigned());
-        Some((sequence, Self { operation, backwards, subject, table, extra }))
+        Some((sequence, Self { operation, backwards, subject, table, extra, aside: false }))
     }
 }
 
@@ -113,20 +123,21 @@ pub(crate) struct PendingHeaders {
     sequence: i64,
     output: Tensor,
     work: Box<dyn Work>,
+    uneven: Uneven,
     _input: Tensor,
 }
 
 /// The channel for headers and small values, a Gloo group of its own.
 pub(crate) struct Control {
     comm: Gloo,
-    rank: usize,
     world_size: usize,
+    uneven: Uneven,
     sequence: i64,
 }
 
 impl Control {
-    pub(crate) fn new(comm: Gloo, rank: usize, world_size: usize) -> Self {
-        Self { comm, rank, world_size, sequence: 0 }
+    pub(crate) fn new(comm: Gloo, world_size: usize, uneven: Uneven) -> Self {
+        Self { comm, world_size, uneven, sequence: 0 }
     }
 
     /// Sends this rank's header and returns at once.
@@ -140,14 +151,8 @@ impl Control {
             .comm
             .all_gather(&output, &input)
             .map_err(|error| watch.explain("announcing an operation", &error))?;
-        Ok(PendingHeaders { own: header, sequence: self.sequence, output, work, _input: input })
-    }
-
-    /// Sends this rank's header and waits for everyone's, which all announce the same operation.
-    pub(crate) fn exchange(&mut self, watch: &Watch, header: Header) -> Result<Vec<Header>> {
-        let pending = self.post(watch, header)?;
-        pending.wait(watch)?;
-        pending.agree(self.rank)
+        let (own, sequence, uneven) = (header, self.sequence, self.uneven);
+        Ok(PendingHeaders { own, sequence, output, work, uneven, _input: input })
     }
 
     /// Gathers a few words from every rank; all give the same number.
@@ -215,7 +220,7 @@ impl PendingHeaders {
         watch.wait(self.work.as_ref(), &self.own.operation.describe(self.own.backwards))
     }
 
-    /// The headers of all ranks, which have arrived; an error unless all announce the same operation.
+    /// The headers of all ranks, which have arrived; an error unless all announce the same operation, or stand aside.
     pub(crate) fn agree(self, rank: usize) -> Result<Vec<Header>> {
         let words = Vec::<i64>::try_from(&self.output).during("reading the headers")?;
         let headers: Option<Vec<(i64, Header)>> = words.chunks(WORDS).map(Header::decode).collect();
@@ -235,50 +240,7 @@ impl PendingHeaders {
             ));
         }
         let headers: Vec<Header> = headers.into_iter().map(|(_, header)| header).collect();
-        check_same_operation(&headers)?;
-        Ok(headers)
-    }
-}
-
-/// Refuses ranks that are about to do different things.
-fn check_same_operation(headers: &[Header]) -> Result<()> {
-    let same = |a: &Header, b: &Header| a.operation == b.operation && a.backwards == b.backwards;
-    if headers.iter().all(|header| same(header, &headers[0])) {
-        return Ok(());
-    }
-    let left = headers.iter().any(|header| header.operation == Operation::Leave);
-    let cure = if left {
-        "all ranks must take the same number of steps: let them vote on leaving a loop or skipping a batch, and \
-         give each the same number of batches"
-    } else {
-        "all ranks must reach the same collectives in the same order: take them out of branches that only some \
-         ranks enter"
-    };
-    Err(Error::mismatch(facts(headers), cure))
-}
-
-/// "rank 0 is in backward number 4, ranks 1 and 2 are leaving after 3 backwards"
-fn facts(headers: &[Header]) -> String {
-    let mut groups: Vec<(String, Vec<usize>)> = Vec::new();
-    for (rank, header) in headers.iter().enumerate() {
-        let text = header.operation.describe(header.backwards);
-        match groups.iter_mut().find(|(known, _)| *known == text) {
-            Some((_, ranks)) => ranks.push(rank),
-            None => groups.push((text, vec![rank])),
-        }
-    }
-    let parts: Vec<String> =
-        groups.iter().map(|(text, ranks)| format!("{} {text}", name_ranks(ranks))).collect();
-    parts.join(", ")
-}
-
-/// "rank 3 is", "ranks 0, 1 and 2 are"
-fn name_ranks(ranks: &[usize]) -> String {
-    let names: Vec<String> = ranks.iter().map(usize::to_string).collect();
-    match names.split_last() {
-        Some((last, [])) => format!("rank {last} is"),
-        Some((last, rest)) => format!("ranks {} and {last} are", rest.join(", ")),
-        None => "no rank is".to_owned(),
+        uneven::settle(headers, self.uneven)
     }
 }
 
@@ -287,7 +249,7 @@ mod tests {
     use super::*;
 
     fn header(operation: Operation, backwards: i64) -> Header {
-        Header { operation, backwards, subject: u64::MAX, table: 7, extra: -1 }
+        Header { operation, backwards, subject: u64::MAX, table: 7, extra: -1, aside: false }
     }
 
     #[test]
@@ -298,26 +260,5 @@ mod tests {
         }
         assert_eq!(Header::decode(&[1, 99, 0, 0, 0, 0]), None);
         assert_eq!(Header::decode(&[1]), None);
-    }
-
-    #[test]
-    fn the_same_operation_is_agreed_on() {
-        assert!(check_same_operation(&[header(Operation::Backward, 3); 4]).is_ok());
-    }
-
-    #[test]
-    fn ranks_that_differ_are_all_named() {
-        let headers = [
-            header(Operation::Leave, 3),
-            header(Operation::Backward, 4),
-            header(Operation::Leave, 3),
-        ];
-        let error = check_same_operation(&headers).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "the ranks do different things: ranks 0 and 2 are leaving after 3 backwards, rank 1 is in backward \
-             number 4; all ranks must take the same number of steps: let them vote on leaving a loop or skipping a \
-             batch, and give each the same number of batches"
-        );
     }
 }

@@ -11,10 +11,11 @@ use tch::{Device, Kind, Tensor};
 
 use crate::bridge::{StoreRole, TcpStore};
 use crate::comm::{Communicator, Gloo, ReduceOp, Shm, Work};
-use crate::control::{Control, Header, Operation};
+use crate::control::{Control, Header, Operation, PendingHeaders};
 use crate::error::{During, Error, Result};
 use crate::options::{Backend, Options};
 use crate::output;
+use crate::uneven::Course;
 use crate::watch::{Notice, Watch};
 
 /// What this process keeps of the job for its whole life.
@@ -34,6 +35,9 @@ pub(crate) struct Group {
     watch: Watch,
     serves_store: bool,
     backwards: i64,
+    course: Course,
+    /// By rank: whether it stands aside from what the ranks do now.
+    aside: Vec<bool>,
 }
 
 impl Group {
@@ -61,7 +65,7 @@ impl Group {
                 ),
             })
         };
-        let mut control = Control::new(connect("control")?, topology.rank, topology.world_size);
+        let mut control = Control::new(connect("control")?, topology.world_size, options.uneven);
         let shared = match options.backend {
             Backend::Gloo => None,
             Backend::Auto if !one_host(launch) => None,
@@ -84,7 +88,9 @@ impl Group {
         };
         let hosted_by_rank_0 = matches!(launch.rendezvous.store, StoreHost::Rank0 { .. });
         let serves_store = hosted_by_rank_0 && topology.is_main();
-        Ok(Self { topology, control, data, watch, serves_store, backwards: 0 })
+        let aside = vec![false; topology.world_size];
+        let course = Course::default();
+        Ok(Self { topology, control, data, watch, serves_store, backwards: 0, course, aside })
     }
 
     pub(crate) fn topology(&self) -> Topology {
@@ -137,8 +143,44 @@ impl Group {
         subject: u64,
         extra: i64,
     ) -> Result<Vec<Header>> {
-        let header = Header { operation, backwards: self.backwards, subject, table: 0, extra };
-        self.control.exchange(&self.watch, header)
+        let (backwards, table) = (self.backwards, 0);
+        self.announce_as(Header { operation, backwards, subject, table, extra, aside: false })
+    }
+
+    /// Announces `header`, and returns when all ranks have announced the same operation, or stand aside.
+    pub(crate) fn announce_as(&mut self, header: Header) -> Result<Vec<Header>> {
+        let pending = self.control.post(&self.watch, header)?;
+        self.settle(pending)
+    }
+
+    /// Waits for headers on their way, and takes note of who stands aside.
+    pub(crate) fn settle(&mut self, pending: PendingHeaders) -> Result<Vec<Header>> {
+        pending.wait(&self.watch)?;
+        let headers = pending.agree(self.topology.rank)?;
+        self.course.note(&headers)?;
+        self.aside.clear();
+        self.aside.extend(headers.iter().map(|header| header.aside));
+        Ok(headers)
+    }
+
+    /// The lowest rank that does not stand aside from what the ranks do now: its word counts where one has to.
+    pub(crate) fn lead(&self) -> usize {
+        self.aside.iter().position(|aside| !aside).unwrap_or(0)
+    }
+
+    /// Whether this rank is the lead.
+    pub(crate) fn is_lead(&self) -> bool {
+        self.lead() == self.topology.rank
+    }
+
+    /// The ranks that stand aside from what the others do now.
+    pub(crate) fn asides(&self) -> impl Iterator<Item = usize> {
+        self.aside.iter().enumerate().filter(|(_, aside)| **aside).map(|(rank, _)| rank)
+    }
+
+    /// What has become of ranks that took different numbers of steps.
+    pub(crate) fn course(&mut self) -> &mut Course {
+        &mut self.course
     }
 
     /// Waits for an operation of the data plane.

@@ -33,6 +33,24 @@ pub enum Batch {
     Global,
 }
 
+/// What becomes of ranks that take different numbers of steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Uneven {
+    /// The first rank to leave while others train ends the job, in an error that says where each rank was.
+    #[default]
+    Error,
+    /// A rank that has returned, or has come to a save, stands aside until all have. The mean of a step is over the ranks that
+    /// took it, a vote or a figure of all ranks is that of the ranks that gave theirs. When all are done, those that stood aside
+    /// take the weights and buffers of the others; their optimizers have missed the steps, so training on after a save is an
+    /// error. Parameters that are new after a rank has stood aside are refused, and so are [`Scope::broadcast`] from such a rank
+    /// and [`Scope::all_gather`].
+    ///
+    /// [`Scope::broadcast`]: crate::Scope::broadcast
+    /// [`Scope::all_gather`]: crate::Scope::all_gather
+    Join,
+}
+
 /// What a rank does with memory that its program has freed.
 ///
 /// A training step frees its activations and gradients and needs as much again in the next step. The C library gives large
@@ -62,6 +80,8 @@ pub struct Options {
     pub seed: u64,
     /// The size of a gradient bucket in bytes, the first one excepted. `DDP_BUCKET_MB`, in MiB.
     pub bucket_bytes: usize,
+    /// The rule for ranks that take different numbers of steps. `DDP_UNEVEN`: `error`, `join`.
+    pub uneven: Uneven,
     /// Who prints. `DDP_PRINT`: `main`, `all`.
     pub print: Print,
     /// What becomes of freed memory. `DDP_MALLOC`: `keep`, `system`.
@@ -76,6 +96,7 @@ impl Default for Options {
             timeout: Duration::from_secs(300),
             seed: 0,
             bucket_bytes: 25 << 20,
+            uneven: Uneven::Error,
             print: Print::Main,
             malloc: Malloc::Keep,
         }
@@ -107,6 +128,9 @@ impl Options {
         }
         if let Some(value) = get(names::DDP_BUCKET_MB) {
             self.bucket_bytes = parse_mebibytes(names::DDP_BUCKET_MB, &value)?;
+        }
+        if let Some(value) = get(names::DDP_UNEVEN) {
+            self.uneven = parse_uneven(names::DDP_UNEVEN, &value)?;
         }
         if let Some(value) = get(names::DDP_PRINT) {
             self.print = parse_print(names::DDP_PRINT, &value)?;
@@ -147,6 +171,15 @@ pub(crate) fn parse_batch(name: &'static str, value: &str) -> Result<Batch> {
         "per_rank" => Ok(Batch::PerRank),
         "global" => Ok(Batch::Global),
         _ => Err(wrong(name, value, "write `per_rank` or `global`")),
+    }
+}
+
+/// The rule for uneven ranks called `value`.
+pub(crate) fn parse_uneven(name: &'static str, value: &str) -> Result<Uneven> {
+    match value {
+        "error" => Ok(Uneven::Error),
+        "join" => Ok(Uneven::Join),
+        _ => Err(wrong(name, value, "write `error` or `join`")),
     }
 }
 
@@ -204,6 +237,7 @@ mod tests {
         assert_eq!(with("DDP_TIMEOUT", "1.5").unwrap().timeout, Duration::from_millis(1500));
         assert_eq!(with("DDP_SEED", "7").unwrap().seed, 7);
         assert_eq!(with("DDP_BUCKET_MB", "0.5").unwrap().bucket_bytes, 1 << 19);
+        assert_eq!(with("DDP_UNEVEN", "join").unwrap().uneven, Uneven::Join);
         assert_eq!(with("DDP_PRINT", "all").unwrap().print, Print::All);
         assert_eq!(with("DDP_MALLOC", "system").unwrap().malloc, Malloc::System);
     }
@@ -223,6 +257,7 @@ mod tests {
             ("DDP_SEED", "-1"),
             ("DDP_BUCKET_MB", "0"),
             ("DDP_BUCKET_MB", "inf"),
+            ("DDP_UNEVEN", "some"),
             ("DDP_PRINT", "some"),
             ("DDP_MALLOC", "jemalloc"),
         ] {

@@ -26,14 +26,19 @@ fn on_main(
     write: impl FnOnce(PathBuf) -> Result<(), TchError>,
 ) -> Result<(), TchError> {
     let outcome = session.collective(Operation::Save, 0, |group| {
-        let own = if group.topology().is_main() {
+        // Rank 0, unless it has returned while others go on.
+        let lead = group.lead();
+        let own = if group.is_lead() {
             write_whole(path, write).err().unwrap_or_default()
         } else {
             String::new()
         };
         let (control, watch) = group.control();
         let texts = control.gather_bytes(watch, own.as_bytes())?;
-        Ok(texts.first().map(|text| String::from_utf8_lossy(text).into_owned()).unwrap_or_default())
+        Ok(texts
+            .get(lead)
+            .map(|text| String::from_utf8_lossy(text).into_owned())
+            .unwrap_or_default())
     });
     match outcome {
         Ok(text) if text.is_empty() => Ok(()),

@@ -163,7 +163,7 @@ impl Scope {
     /// As [`barrier`](Self::barrier); also when the shapes or dtypes differ.
     pub fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<()> {
         let Some(session) = self.session() else { return Ok(()) };
-        crate::collective::all_reduce(session, tensor, op)
+        crate::collective::all_reduce(session, tensor, op).map(drop)
     }
 
     /// Copies the root's tensor over everyone else's, in place.
@@ -211,7 +211,7 @@ impl Scope {
         if let Some(error) = session.first_error() {
             return Err(error);
         }
-        session.collective(Operation::Leave, 0, |_| Ok(()))?;
+        session.leave()?;
         session.detach();
         leave_process();
         // The route first, then the session with the connections; all ranks have said goodbye.

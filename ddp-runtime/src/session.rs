@@ -12,15 +12,18 @@ use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
 
 use crate::bridge::BackwardObserver;
-use crate::control::Operation;
+use crate::control::{Header, Operation};
 use crate::data::weight;
 use crate::error::{During, Error, Result};
 use crate::group::Group;
 use crate::options::Options;
+use crate::output;
 use crate::random;
 use crate::report;
 use crate::sync::Reducer;
+use crate::uneven;
 use crate::vote;
+use crate::watch::Done;
 
 const ALONE: &str = "a collective or backward was reached inside a section that only one rank runs";
 const OUT_OF_ALONE: &str =
@@ -30,6 +33,84 @@ const OUT_OF_ALONE: &str =
 struct Inner {
     group: Group,
     reducer: Reducer,
+}
+
+impl Inner {
+    /// Announces an operation, and returns when all ranks do the same. Where this rank stands aside (see
+    /// [`uneven`](crate::uneven)) it accompanies the others until then.
+    fn announce(&mut self, operation: Operation, subject: u64, extra: i64) -> Result<Vec<Header>> {
+        let rank = self.group.topology().rank;
+        loop {
+            let header = Header {
+                operation,
+                backwards: self.group.backwards(),
+                subject,
+                table: self.reducer.table_hash(),
+                extra,
+                aside: false,
+            };
+            let headers = self.group.announce_as(header)?;
+            if matches!(headers[rank].operation, Operation::Save | Operation::Leave) {
+                self.catch_up()?;
+            }
+            if !headers[rank].aside {
+                return Ok(headers);
+            }
+            self.accompany(&headers)?;
+        }
+    }
+
+    /// Gives ranks that have stood aside the weights and buffers of those that have not.
+    fn catch_up(&mut self) -> Result<()> {
+        match self.group.course().take_stale() {
+            Some(source) => self.reducer.spread_weights(&self.group, source),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes part in what the other ranks do, with nothing to add.
+    fn accompany(&mut self, headers: &[Header]) -> Result<()> {
+        let now = headers[uneven::lead(headers)];
+        let group = &mut self.group;
+        match now.operation {
+            Operation::Backward => self.reducer.accompany(group, headers),
+            Operation::Vote | Operation::Barrier | Operation::Epoch => Ok(()),
+            Operation::Save => {
+                let (control, watch) = group.control();
+                control.gather_bytes(watch, &[]).map(drop)
+            }
+            Operation::Shuffle => share_order(group, now.extra, None).map(drop),
+            Operation::AllReduce => crate::collective::accompany_all_reduce(group),
+            Operation::Collective | Operation::Stores | Operation::Leave => {
+                let rank = group.topology().rank;
+                let what = now.operation.describe(now.backwards);
+                Err(Error::unsupported(
+                    format!(
+                        "rank {rank} has no more steps to take, and cannot take part while others are {what}"
+                    ),
+                    "add layers and call collectives, all-reduces excepted, where all ranks still train",
+                ))
+            }
+        }
+    }
+}
+
+/// The order of `n` places that the lead draws, on every rank.
+fn share_order(
+    group: &mut Group,
+    n: i64,
+    draw: Option<&mut dyn FnMut() -> Result<Tensor>>,
+) -> Result<Tensor> {
+    let order = match draw.filter(|_| group.is_lead()) {
+        Some(draw) => draw()?,
+        None => Tensor::f_zeros([n], (Kind::Int64, Device::Cpu)).during("shuffling data")?,
+    };
+    let lead = group.lead();
+    if n > 0 {
+        let (control, watch) = group.control();
+        control.broadcast(watch, &order, lead)?;
+    }
+    Ok(order)
 }
 
 /// A scope of more than one rank.
@@ -142,7 +223,15 @@ impl Session {
         body: impl FnOnce(&mut Group) -> Result<T>,
     ) -> Result<T> {
         self.run(|inner| {
-            let headers = inner.group.announce(operation, subject, 0)?;
+            let headers = inner.announce(operation, subject, 0)?;
+            if operation == Operation::Collective
+                && let Some(rank) = headers.iter().position(|header| header.aside)
+            {
+                return Err(Error::unsupported(
+                    format!("rank {rank} has no more steps to take, and is missing in a collective"),
+                    "call collectives, all-reduces excepted, where all ranks still train",
+                ));
+            }
             if let Some(rank) = headers.iter().position(|header| header.subject != subject) {
                 return Err(Error::mismatch(
                     format!(
@@ -156,14 +245,43 @@ impl Session {
         })
     }
 
+    /// Says goodbye, once all ranks do.
+    pub(crate) fn leave(&self) -> Result<()> {
+        self.run(|inner| {
+            if self.topology.is_local_main() {
+                // Whoever comes to a `main_first` now would wait for this rank in vain.
+                inner.group.watch().mark_done(&self.first_has_left())?;
+            }
+            let headers = inner.announce(Operation::Leave, 0, 0)?;
+            let missed = inner.group.course().missed();
+            if !missed.is_empty() && self.topology.is_main() {
+                let steps: Vec<String> = headers
+                    .iter()
+                    .zip(missed)
+                    .map(|(header, missed)| (header.backwards - missed).to_string())
+                    .collect();
+                output::notice(format_args!(
+                    "the ranks took {} steps; all have the weights of the rank with the most now, and each its own \
+                     optimizer's state",
+                    steps.join(", ")
+                ));
+            }
+            Ok(())
+        })
+    }
+
+    fn first_has_left(&self) -> String {
+        format!("the training of the first rank of host {}", self.topology.node_rank)
+    }
+
     /// An order of `n` places that rank 0 draws, on every rank.
     pub(crate) fn joint_order(
         &self,
         n: i64,
-        draw: impl FnOnce() -> Result<Tensor>,
+        mut draw: impl FnMut() -> Result<Tensor>,
     ) -> Result<Tensor> {
         self.run(|inner| {
-            let headers = inner.group.announce(Operation::Shuffle, 0, n)?;
+            let headers = inner.announce(Operation::Shuffle, 0, n)?;
             if let Some(rank) = headers.iter().position(|header| header.extra != headers[0].extra) {
                 let (first, other) = (headers[0].extra, headers[rank].extra);
                 return Err(Error::mismatch(
@@ -171,16 +289,7 @@ impl Session {
                     "read the same data set, in the same order, on every rank",
                 ));
             }
-            let order = if self.topology.is_main() {
-                draw()?
-            } else {
-                Tensor::f_zeros([n], (Kind::Int64, Device::Cpu)).during("shuffling data")?
-            };
-            if n > 0 {
-                let (control, watch) = inner.group.control();
-                control.broadcast(watch, &order, 0)?;
-            }
-            Ok(order)
+            share_order(&mut inner.group, n, Some(&mut draw))
         })
     }
 
@@ -191,7 +300,7 @@ impl Session {
             return Ok(());
         }
         self.run(|inner| {
-            let headers = inner.group.announce(Operation::Epoch, 0, epoch.cast_signed())?;
+            let headers = inner.announce(Operation::Epoch, 0, epoch.cast_signed())?;
             match headers.iter().position(|header| header.extra != headers[0].extra) {
                 Some(rank) => Err(Error::mismatch(
                     format!(
@@ -205,11 +314,12 @@ impl Session {
         })
     }
 
-    /// Announces `operation` with a word, and returns every rank's word.
+    /// Announces `operation` with a word, and returns the word of every rank, those excepted that stand aside.
     pub(crate) fn exchange(&self, operation: Operation, word: i64) -> Result<Vec<i64>> {
         self.run(|inner| {
-            let headers = inner.group.announce(operation, 0, word)?;
-            Ok(headers.iter().map(|header| header.extra).collect())
+            let headers = inner.announce(operation, 0, word)?;
+            let present = headers.iter().filter(|header| !header.aside);
+            Ok(present.map(|header| header.extra).collect())
         })
     }
 
@@ -221,7 +331,13 @@ impl Session {
             if self.topology.is_local_main() {
                 inner.group.watch().mark_done(&what)
             } else {
-                inner.group.watch().wait_until_done(&what)
+                match inner.group.watch().wait_until_done(&what, &self.first_has_left())? {
+                    Done::Asked => Ok(()),
+                    Done::Never => Err(Error::unsupported(
+                        "`main_first` was called where the first rank of this host has returned already",
+                        "call it before the training loop",
+                    )),
+                }
             }
         })
     }

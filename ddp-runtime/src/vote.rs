@@ -4,6 +4,9 @@
 //! many steps it takes, since the others would wait for it. These functions make one decision of all ranks' conditions. With
 //! one rank they return what they are given.
 //!
+//! Under `uneven = "join"` a rank that has returned, or waits in a save, has no say: the others decide among themselves, and a
+//! mean is that of their values.
+//!
 //! They return plain values, to stand in an `if`; when the other ranks cannot be asked, the process ends with the error.
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,7 +23,7 @@ fn or_end<T>(result: Result<T>) -> T {
     result.unwrap_or_else(|error| end_process(&error))
 }
 
-/// Every rank's word, in the order of the ranks.
+/// Every rank's word, in the order of the ranks. One that stands aside (`uneven = "join"`) has none.
 fn ask(session: &Session, word: i64) -> Result<Vec<i64>> {
     session.exchange(Operation::Vote, word)
 }
@@ -82,6 +85,15 @@ fn total(value: f64) -> (f64, f64) {
     }
 }
 
+/// The sum over the ranks, and how many they are.
+fn tensor_total(value: &Tensor) -> (Tensor, usize) {
+    let value = value.detach().copy();
+    let ranks = session::current().map_or(1, |session| {
+        or_end(crate::collective::all_reduce(&session, &value, ReduceOp::Sum))
+    });
+    (value, ranks)
+}
+
 impl Shared for f64 {
     type Output = f64;
     fn summed(self) -> f64 {
@@ -107,11 +119,7 @@ impl Shared for f32 {
 impl Shared for &Tensor {
     type Output = Tensor;
     fn summed(self) -> Tensor {
-        let value = self.detach().copy();
-        if let Some(session) = session::current() {
-            or_end(crate::collective::all_reduce(&session, &value, ReduceOp::Sum));
-        }
-        value
+        tensor_total(self).0
     }
     fn averaged(self) -> Tensor {
         let value = if self.is_floating_point() {
@@ -119,7 +127,8 @@ impl Shared for &Tensor {
         } else {
             self.to_kind(Kind::Double)
         };
-        (&value).summed() / crate::scope::current_share().world_size() as f64
+        let (sum, ranks) = tensor_total(&value);
+        sum / ranks as f64
     }
 }
 

@@ -40,6 +40,15 @@ impl Notice {
     }
 }
 
+/// What a wait for another rank came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// It has done what it was waited for.
+    Asked,
+    /// It will not any more.
+    Never,
+}
+
 #[derive(Default)]
 struct Seen {
     notice: Option<Notice>,
@@ -106,12 +115,21 @@ impl Watch {
         self.store.set(&key, b"done").map_err(|error| self.explain(what, &error))
     }
 
-    /// Waits until another rank has said that `what` is done, as long as no rank fails: without a limit.
-    pub(crate) fn wait_until_done(&self, what: &str) -> Result<()> {
-        let key = format!("{}/done/{what}", self.group);
+    /// Waits until another rank has said that `what` is done, as long as no rank fails: without a limit. Once that rank has
+    /// said that `never` is done, it has nothing more to say.
+    pub(crate) fn wait_until_done(&self, what: &str, never: &str) -> Result<Done> {
+        let done = |what: &str| {
+            let key = format!("{}/done/{what}", self.group);
+            self.store.contains(&key).map_err(|error| self.explain(what, &error))
+        };
         loop {
-            if self.store.contains(&key).map_err(|error| self.explain(what, &error))? {
-                return Ok(());
+            // In this order: what is asked for was done before the other.
+            let over = done(never)?;
+            if done(what)? {
+                return Ok(Done::Asked);
+            }
+            if over {
+                return Ok(Done::Never);
             }
             if let Some(notice) = self.notice() {
                 return Err(peer_failed(what, notice));

@@ -90,6 +90,15 @@ impl Options {
         })
     }
 
+    /// `uneven = ".."`
+    #[must_use]
+    pub fn uneven(self, rule: &str) -> Self {
+        self.set(|options| {
+            options.uneven = options::parse_uneven("uneven", rule)?;
+            Ok(())
+        })
+    }
+
     /// `print = ".."`
     #[must_use]
     pub fn print(self, print: &str) -> Self {
@@ -108,12 +117,6 @@ impl Options {
             self.not_yet = Some(what);
         }
         self
-    }
-
-    /// `uneven = ".."`
-    #[must_use]
-    pub fn uneven(self, rule: &str) -> Self {
-        self.not_yet(rule != "error", "uneven = \"join\"")
     }
 
     /// `accumulate = ..`

@@ -49,6 +49,8 @@ pub(super) struct Pass {
     pub(super) launched: Vec<Box<dyn Work>>,
     /// What each gradient is multiplied with on its way into the bucket.
     pub(super) scale: f64,
+    /// What the sums are multiplied with in the end, where some ranks stand aside.
+    pub(super) correction: f64,
     /// Leaves whose values differed between the ranks: rank 0's are spread when the backward is over.
     pub(super) unequal: Vec<u32>,
     /// Leaves that got their places in this pass, and the order in which gradients came.
@@ -71,7 +73,41 @@ impl Plan {
     }
 }
 
+impl Walk {
+    /// A backward that reaches nothing.
+    pub(super) fn nowhere() -> Self {
+        let ids: Vec<u32> = Vec::new();
+        Self { identities: Vec::new(), hash: hash_of(&ids), ids }
+    }
+}
+
 impl Pass {
+    /// A backward along `walk`, of which nothing has come yet; `leaves` are known.
+    pub(super) fn new(
+        walk: Arc<Walk>,
+        headers: Option<PendingHeaders>,
+        leaves: usize,
+        scale: f64,
+    ) -> Self {
+        let mut progress = vec![Progress::Outside; leaves];
+        for &id in &walk.ids {
+            progress[id as usize] = Progress::Expected;
+        }
+        Self {
+            walk,
+            headers,
+            plan: Arc::new(Plan::empty()),
+            progress,
+            missing: Vec::new(),
+            launched: Vec::new(),
+            scale,
+            correction: 1.0,
+            unequal: Vec::new(),
+            placed: Vec::new(),
+            order: Vec::new(),
+        }
+    }
+
     pub(super) fn progress_of(&self, id: u32) -> Progress {
         // A leaf that was numbered after this pass began is outside it.
         self.progress.get(id as usize).copied().unwrap_or_default()

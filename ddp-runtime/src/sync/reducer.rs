@@ -72,6 +72,19 @@ impl Reducer {
         std::mem::replace(&mut self.muted, muted)
     }
 
+    /// A hash of all parameters that this rank knows.
+    pub(crate) fn table_hash(&self) -> u64 {
+        self.table.hash()
+    }
+
+    /// Copies one rank's parameters and buffers to all ranks.
+    pub(crate) fn spread_weights(&self, group: &Group, root: usize) -> Result<()> {
+        let leaves: Vec<&Tensor> =
+            (0..self.table.len() as u32).map(|id| &self.table.get(id).tensor).collect();
+        spread(group, &leaves, root, "making parameters equal")?;
+        self.stores.spread_buffers(group, root)
+    }
+
     /// Makes all variables equal that are new since the last call. Does nothing, without a message, if there are none.
     pub(crate) fn synchronize_stores(&mut self, group: &mut Group) -> Result<()> {
         self.stores.absorb(&mut self.table)?;
@@ -86,7 +99,7 @@ impl Reducer {
             return Err(agree::different_parameters(group, &text)?);
         }
         let tensors: Vec<&Tensor> = fresh.iter().map(|fresh| &fresh.tensor).collect();
-        spread(group, &tensors, "making variable stores equal")?;
+        spread(group, &tensors, group.lead(), "making variable stores equal")?;
         for leaf in fresh.iter().filter_map(|fresh| fresh.leaf) {
             self.table.get_mut(leaf).equal = true;
         }
@@ -113,38 +126,39 @@ impl Reducer {
             backwards: group.backwards(),
             subject: walk.hash,
             table: self.table.hash(),
-            extra: 0,
+            extra: weight.to_bits().cast_signed(),
+            aside: false,
         };
         let (control, watch) = group.control();
         let headers = control.post(watch, header)?;
-        let mut progress = vec![Progress::Outside; self.table.len()];
-        for &id in &walk.ids {
-            progress[id as usize] = Progress::Expected;
-        }
         let settled = walk.ids.iter().all(|&id| {
             let leaf = self.table.get(id);
             leaf.place.is_some() && leaf.equal
         });
-        self.pass = Some(Pass {
-            headers: Some(headers),
-            plan: Arc::new(Plan::empty()),
-            progress,
-            missing: Vec::new(),
-            launched: Vec::new(),
-            scale: 1.0 / group.topology().world_size as f64,
-            unequal: Vec::new(),
-            placed: Vec::new(),
-            order: Vec::new(),
-            walk: Arc::clone(&walk),
-        });
+        let scale = 1.0 / group.topology().world_size as f64;
+        self.pass = Some(Pass::new(Arc::clone(&walk), Some(headers), self.table.len(), scale));
         if settled {
             let plan = self.plan_for(&walk.ids, walk.hash);
             self.follow(group, plan)?;
         } else {
             self.wait_for_headers(group)?;
         }
-        let rank_0_alone = self.pass.as_ref().is_some_and(|pass| !pass.unequal.is_empty());
-        Ok(if rank_0_alone { 1.0 } else { weight })
+        let lead_alone = self.pass.as_ref().is_some_and(|pass| !pass.unequal.is_empty());
+        Ok(if lead_alone { 1.0 } else { weight })
+    }
+
+    /// This rank's part in a backward of the others: nothing. See Note [Standing aside].
+    pub(crate) fn accompany(&mut self, group: &mut Group, headers: &[Header]) -> Result<()> {
+        group.count_backward();
+        // A scale of zero takes out what this rank's gradients hold.
+        self.pass = Some(Pass::new(Arc::new(Walk::nowhere()), None, self.table.len(), 0.0));
+        self.agree(group, headers)?;
+        self.launch_ready(group)?;
+        let Some(pass) = self.pass.take() else { return Ok(()) };
+        for work in &pass.launched {
+            group.wait(work.as_ref(), REDUCING)?;
+        }
+        self.finish(group, &pass)
     }
 
     /// The gradient of a leaf is complete.
@@ -193,27 +207,40 @@ impl Reducer {
         for work in &pass.launched {
             group.wait(work.as_ref(), REDUCING)?;
         }
-        self.finish(group, &pass)
-    }
-
-    /// What is done once the gradients are averaged.
-    fn finish(&mut self, group: &mut Group, pass: &Pass) -> Result<()> {
+        self.rescale(&pass)?;
         for &id in &pass.plan.ids {
             let leaf = self.table.get(id);
             if let (Progress::Outside, Some(place)) = (pass.progress_of(id), &leaf.place) {
                 set_grad(&leaf.tensor, Some(&place.view)).during(REDUCING)?;
             }
         }
+        self.finish(group, &pass)
+    }
+
+    /// The gradients were scaled for a mean over all ranks: makes it one over the ranks that took this step.
+    fn rescale(&self, pass: &Pass) -> Result<()> {
+        if pass.correction == 1.0 {
+            return Ok(());
+        }
+        for run in &pass.plan.runs {
+            let _ = self.layout.slice(run)?.f_mul_scalar_(pass.correction).during(REDUCING)?;
+        }
+        Ok(())
+    }
+
+    /// What is done once the gradients are averaged.
+    fn finish(&mut self, group: &mut Group, pass: &Pass) -> Result<()> {
+        let lead = group.lead();
         if !pass.unequal.is_empty() {
             let tensors: Vec<&Tensor> =
                 pass.unequal.iter().map(|&id| &self.table.get(id).tensor).collect();
-            spread(group, &tensors, "making parameters equal")?;
+            spread(group, &tensors, lead, "making parameters equal")?;
         }
         if !pass.placed.is_empty() {
             self.adopt_order(group, pass)?;
         }
         if self.stores.has_buffers() {
-            self.stores.spread_buffers(group)?;
+            self.stores.spread_buffers(group, lead)?;
         }
         Ok(())
     }
@@ -281,8 +308,7 @@ impl Reducer {
         let Some(headers) = self.pass.as_mut().and_then(|pass| pass.headers.take()) else {
             return Ok(());
         };
-        headers.wait(group.watch())?;
-        let headers = headers.agree(group.topology().rank)?;
+        let headers = group.settle(headers)?;
         self.agree(group, &headers)
     }
 
@@ -319,10 +345,11 @@ impl Reducer {
         if headers.iter().any(|header| header.table != headers[0].table) {
             return Err(agree::different_parameters(group, &self.table.describe())?);
         }
-        let Some(walk) = self.pass.as_ref().map(|pass| Arc::clone(&pass.walk)) else {
-            return Ok(());
-        };
-        let same = headers.iter().all(|header| header.subject == headers[0].subject);
+        let Some(pass) = &mut self.pass else { return Ok(()) };
+        let walk = Arc::clone(&pass.walk);
+        pass.correction = correction(headers);
+        let same =
+            headers.iter().all(|header| header.subject == headers[0].subject && !header.aside);
         let ids =
             if same { walk.ids.clone() } else { agree::union(group, self.table.len(), &walk.ids)? };
         self.compare_values(group, &ids)?;
@@ -345,7 +372,8 @@ impl Reducer {
                     "make its variable store equal before the first step, with `sync` or `Scope::register`",
                 ));
             }
-            pass.scale = if group.topology().is_main() { 1.0 } else { 0.0 };
+            pass.scale = if group.is_lead() { 1.0 } else { 0.0 };
+            pass.correction = 1.0;
             pass.unequal = unequal;
         }
         Ok(())
@@ -394,6 +422,17 @@ impl Reducer {
             "detach it where it takes no part in the loss",
         )
     }
+}
+
+/// What a mean over all ranks has to be multiplied with where some of them stand aside. The words are the ranks' weights
+/// (Note [The weight of a part]), whose mean is 1 where nobody does.
+fn correction(headers: &[Header]) -> f64 {
+    let present = headers.iter().filter(|header| !header.aside);
+    let weights: Vec<f64> =
+        present.map(|header| f64::from_bits(header.extra.cast_unsigned())).collect();
+    let total: f64 = weights.iter().sum();
+    // Without any weight there is no gradient either.
+    if weights.len() == headers.len() || total == 0.0 { 1.0 } else { headers.len() as f64 / total }
 }
 
 /// Memory for buckets, where the group's transport wants it.

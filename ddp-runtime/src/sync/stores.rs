@@ -69,14 +69,17 @@ impl StoreSet {
         std::mem::take(&mut self.fresh)
     }
 
-    /// Copies rank 0's buffers (running statistics) to all ranks.
-    pub(crate) fn spread_buffers(&self, group: &Group) -> Result<()> {
-        let buffers: Vec<&Tensor> = self
-            .stores
+    /// Copies one rank's buffers (running statistics) to all ranks.
+    pub(crate) fn spread_buffers(&self, group: &Group, root: usize) -> Result<()> {
+        spread(group, &self.buffers(), root, "making buffers equal")
+    }
+
+    /// All buffers, in the order of the stores.
+    fn buffers(&self) -> Vec<&Tensor> {
+        self.stores
             .iter()
             .flat_map(|store| store.buffers.iter().map(|(_, tensor)| tensor))
-            .collect();
-        spread(group, &buffers, "making buffers equal")
+            .collect()
     }
 
     /// Whether there is any buffer to spread.
@@ -128,16 +131,21 @@ fn absorb_store(
     Ok(fresh)
 }
 
-/// Copies rank 0's values of all these tensors to all ranks, many tensors to a message.
-pub(crate) fn spread(group: &Group, tensors: &[&Tensor], operation: &str) -> Result<()> {
+/// Copies the root's values of all these tensors to all ranks, many tensors to a message.
+pub(crate) fn spread(
+    group: &Group,
+    tensors: &[&Tensor],
+    root: usize,
+    operation: &str,
+) -> Result<()> {
     for chunk in chunks(tensors) {
         let flat: Vec<Tensor> = chunk
             .iter()
             .map(|tensor| data_alias(tensor).during(operation)?.f_reshape([-1]).during(operation))
             .collect::<Result<_>>()?;
         let joined = Tensor::f_cat(&flat, 0).during(operation)?;
-        group.broadcast(&joined, 0, operation)?;
-        if !group.topology().is_main() {
+        group.broadcast(&joined, root, operation)?;
+        if group.topology().rank != root {
             copy_back(&joined, &chunk, operation)?;
         }
     }

@@ -9,6 +9,7 @@ mod mismatch;
 mod optim;
 mod reach;
 mod shapes;
+mod uneven;
 mod votes;
 
 use anyhow::{Result, bail};
@@ -26,6 +27,7 @@ const CASES: &[(&str, Case)] = &[
     ("reach", reach::run),
     ("shapes-loops", shapes::loops::run),
     ("shapes-steps", shapes::steps::run),
+    ("uneven", uneven::run),
     ("votes", votes::run),
 ];
 

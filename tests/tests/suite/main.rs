@@ -9,6 +9,7 @@ mod reach;
 mod shapes_loops;
 mod shapes_steps;
 mod truth;
+mod uneven;
 mod votes;
 
 use ddp_tests::Job;
