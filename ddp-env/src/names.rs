@@ -70,5 +70,5 @@ pub const DDP_SYNC_BATCH_NORM: &str = "DDP_SYNC_BATCH_NORM";
 pub const DDP_COMPRESS: &str = "DDP_COMPRESS";
 /// What a rank does with memory that its program has freed: `keep` or `system`.
 pub const DDP_MALLOC: &str = "DDP_MALLOC";
-/// Asks for a trace of what is synchronised.
+/// Where to write a timeline of all ranks.
 pub const DDP_TRACE: &str = "DDP_TRACE";

@@ -8,6 +8,7 @@ use tch::{Kind, Tensor};
 use crate::comm::{Communicator, Gloo, Work};
 use crate::error::{During, Error, Result};
 use crate::options::Uneven;
+use crate::trace;
 use crate::uneven;
 use crate::watch::Watch;
 
@@ -50,13 +51,20 @@ const OPERATIONS: [Operation; 10] = [
 ];
 
 impl Operation {
-    fn code(self) -> i64 {
+    /// Its number on the wire.
+    pub(crate) fn code(self) -> i64 {
         // The position in OPERATIONS, which lists every variant in order.
         self as i64
     }
 
-    fn from_code(code: i64) -> Option<Self> {
+    /// The operation of that number.
+    pub(crate) fn from_code(code: i64) -> Option<Self> {
         OPERATIONS.get(usize::try_from(code).ok()?).copied()
+    }
+
+    /// Whether no step comes after it.
+    pub(crate) fn ends_a_run(self) -> bool {
+        matches!(self, Operation::Leave)
     }
 
     /// What a rank does, for messages: "in backward number 4".
@@ -217,6 +225,7 @@ impl PendingHeaders {
 
     /// Waits for all headers.
     pub(crate) fn wait(&self, watch: &Watch) -> Result<()> {
+        let _span = trace::span(trace::Kind::Announce(self.own.operation));
         watch.wait(self.work.as_ref(), &self.own.operation.describe(self.own.backwards))
     }
 

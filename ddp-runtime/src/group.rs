@@ -15,6 +15,7 @@ use crate::control::{Control, Header, Operation, PendingHeaders};
 use crate::error::{During, Error, Result};
 use crate::options::{Backend, Options};
 use crate::output;
+use crate::trace;
 use crate::uneven::Course;
 use crate::watch::{Notice, Watch};
 
@@ -86,6 +87,9 @@ impl Group {
             }
             (None, _) => Box::new(connect("data")?),
         };
+        if let Some(path) = &options.trace {
+            trace::start(path, generation, topology, &control, &watch)?;
+        }
         let hosted_by_rank_0 = matches!(launch.rendezvous.store, StoreHost::Rank0 { .. });
         let serves_store = hosted_by_rank_0 && topology.is_main();
         let aside = vec![false; topology.world_size];
@@ -120,6 +124,7 @@ impl Group {
 
     /// Carries on the operations under way, without waiting.
     pub(crate) fn progress(&self, operation: &str) -> Result<()> {
+        let _span = trace::span(trace::Kind::Reducing);
         self.data.progress().map_err(|error| self.watch.explain(operation, &error))
     }
 
@@ -185,6 +190,7 @@ impl Group {
 
     /// Waits for an operation of the data plane.
     pub(crate) fn wait(&self, work: &dyn Work, operation: &str) -> Result<()> {
+        let _span = trace::span(trace::Kind::Wait);
         self.watch.wait(work, operation)
     }
 

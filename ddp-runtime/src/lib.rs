@@ -22,6 +22,7 @@ mod save;
 mod scope;
 mod session;
 mod sync;
+mod trace;
 mod uneven;
 mod vote;
 mod watch;

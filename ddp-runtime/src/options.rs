@@ -1,4 +1,5 @@
 //! The options of a scope, and their overrides from the environment.
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ddp_env::names;
@@ -86,6 +87,9 @@ pub struct Options {
     pub print: Print,
     /// What becomes of freed memory. `DDP_MALLOC`: `keep`, `system`.
     pub malloc: Malloc,
+    /// Where to write a timeline of all ranks, in Chrome's trace format (opens in Perfetto), when the scope ends. Relative to
+    /// rank 0's working directory. A rank that ends early writes its own part beside it. `DDP_TRACE`.
+    pub trace: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -99,6 +103,7 @@ impl Default for Options {
             uneven: Uneven::Error,
             print: Print::Main,
             malloc: Malloc::Keep,
+            trace: None,
         }
     }
 }
@@ -141,6 +146,9 @@ impl Options {
                 "system" => Malloc::System,
                 _ => return Err(wrong(names::DDP_MALLOC, &value, "write `keep` or `system`")),
             };
+        }
+        if let Some(value) = get(names::DDP_TRACE) {
+            self.trace = Some(value.into());
         }
         Ok(self)
     }
@@ -240,6 +248,7 @@ mod tests {
         assert_eq!(with("DDP_UNEVEN", "join").unwrap().uneven, Uneven::Join);
         assert_eq!(with("DDP_PRINT", "all").unwrap().print, Print::All);
         assert_eq!(with("DDP_MALLOC", "system").unwrap().malloc, Malloc::System);
+        assert_eq!(with("DDP_TRACE", "run.json").unwrap().trace, Some("run.json".into()));
     }
 
     #[test]

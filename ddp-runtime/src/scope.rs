@@ -21,6 +21,7 @@ use crate::output::{self, Marks, Print};
 use crate::random;
 use crate::report;
 use crate::session::{self, Session};
+use crate::trace;
 use crate::world;
 
 /// A stretch of the program in which gradients are averaged over all ranks.
@@ -61,6 +62,9 @@ impl Scope {
     pub fn with_options(name: &str, options: Options) -> Result<Self> {
         let options = options.with_environment()?;
         let Some(launch) = world::launch()?.filter(|launch| launch.topology.world_size > 1) else {
+            if options.trace.is_some() {
+                output::notice(format_args!("no timeline: one rank has nobody to wait for"));
+            }
             return Ok(Self { state: State::Single });
         };
         if let Some(session) = session::current() {
@@ -227,6 +231,7 @@ impl Drop for Scope {
             return;
         };
         abandon(&session);
+        trace::abandon();
         drop(route);
         session.detach();
         leave_process();

@@ -21,6 +21,7 @@ use crate::output;
 use crate::random;
 use crate::report;
 use crate::sync::Reducer;
+use crate::trace;
 use crate::uneven;
 use crate::vote;
 use crate::watch::Done;
@@ -252,7 +253,8 @@ impl Session {
                 // Whoever comes to a `main_first` now would wait for this rank in vain.
                 inner.group.watch().mark_done(&self.first_has_left())?;
             }
-            let headers = inner.announce(Operation::Leave, 0, 0)?;
+            let traced = i64::from(trace::is_on());
+            let headers = inner.announce(Operation::Leave, 0, traced)?;
             let missed = inner.group.course().missed();
             if !missed.is_empty() && self.topology.is_main() {
                 let steps: Vec<String> = headers
@@ -266,7 +268,9 @@ impl Session {
                     steps.join(", ")
                 ));
             }
-            Ok(())
+            let traced: Vec<bool> = headers.iter().map(|header| header.extra == 1).collect();
+            let (control, watch) = inner.group.control();
+            trace::finish(control, watch, &traced)
         })
     }
 
@@ -443,6 +447,7 @@ impl BackwardObserver for Session {
                  and drop the smaller last batch",
             );
         };
+        trace::begin_backward();
         let result = {
             let inner = &mut *self.lock();
             inner.reducer.begin(&mut inner.group, leaves, weight)
@@ -463,6 +468,7 @@ impl BackwardObserver for Session {
             let inner = &mut *self.lock();
             inner.reducer.end(&mut inner.group, failed)
         };
+        trace::end_backward();
         self.in_backward(result)?;
         self.weights_are_equal();
         Ok(())

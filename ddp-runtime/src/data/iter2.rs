@@ -7,6 +7,7 @@ use super::batches::{BatchPlan, LastBatch, rank_index};
 use super::global::SplitRows;
 use super::{DataError, Order, Share};
 use crate::random;
+use crate::trace;
 
 /// [`tch::data::Iter2`] for data-parallel training: the same constructors and modifiers, and this rank's batches.
 ///
@@ -234,6 +235,7 @@ impl Iterator for ShardedIter2 {
     /// would be to train on nothing.
     #[track_caller]
     fn next(&mut self) -> Option<Self::Item> {
+        let _span = trace::span(trace::Kind::Data);
         match self.f_next() {
             Ok(batch) => batch,
             Err(error) => panic!("{error}"),

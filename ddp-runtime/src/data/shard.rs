@@ -6,6 +6,7 @@ use std::sync::Once;
 
 use super::Share;
 use crate::output;
+use crate::trace;
 
 /// Gives this rank its part of `items`: of `W` ranks, rank `r` takes items `r`, `r + W`, `r + 2 W`, ...
 ///
@@ -81,7 +82,10 @@ impl<I: Iterator> Iterator for Shard<I> {
         if self.ended {
             return None;
         }
-        let mine = self.next_round();
+        let mine = {
+            let _span = trace::span(trace::Kind::Data);
+            self.next_round()
+        };
         self.ended = mine.is_none();
         if self.shared_nothing() {
             notice_nothing_shared(self.drawn, self.share.world_size());

@@ -8,6 +8,7 @@ use super::global::{Draw, SplitPlan};
 use super::weight::Holder;
 use super::{DataError, Order, Share};
 use crate::random;
+use crate::trace;
 
 /// [`TextData::iter_shuffle`] for data-parallel training: this rank's batches of windows of a text.
 ///
@@ -148,6 +149,7 @@ impl Iterator for ShardedTextIter {
     /// Where [`f_next`](ShardedTextIter::f_next) returns an error, which an iterator cannot.
     #[track_caller]
     fn next(&mut self) -> Option<Tensor> {
+        let _span = trace::span(trace::Kind::Data);
         match self.f_next() {
             Ok(batch) => batch,
             Err(error) => panic!("{error}"),

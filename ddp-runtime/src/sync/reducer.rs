@@ -32,6 +32,7 @@ use crate::sync::layout::Layout;
 use crate::sync::leaf::LeafTable;
 use crate::sync::pass::{Pass, Plan, Progress, Walk, hash_of};
 use crate::sync::stores::{Fresh, StoreSet, spread};
+use crate::trace;
 
 /// How many different sequences of leaves are remembered: a model has few kinds of backward.
 const WALKS: usize = 16;
@@ -335,7 +336,11 @@ impl Reducer {
                 .data()
                 .all_reduce(&slice, ReduceOp::Sum)
                 .map_err(|error| group.watch().explain(REDUCING, &error))?;
-            pass.launched.push(work);
+            pass.launched.push(trace::all_reduce(pass.launched.len(), work));
+        }
+        if trace::is_on() {
+            // A timeline wants to know early when one has ended; errors come with the wait for it.
+            pass.launched.iter().for_each(|work| drop(work.is_done()));
         }
         group.progress(REDUCING)
     }

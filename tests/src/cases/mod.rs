@@ -9,6 +9,7 @@ mod mismatch;
 mod optim;
 mod reach;
 mod shapes;
+mod timeline;
 mod uneven;
 mod votes;
 
@@ -27,6 +28,7 @@ const CASES: &[(&str, Case)] = &[
     ("reach", reach::run),
     ("shapes-loops", shapes::loops::run),
     ("shapes-steps", shapes::steps::run),
+    ("timeline", timeline::run),
     ("uneven", uneven::run),
     ("votes", votes::run),
 ];
