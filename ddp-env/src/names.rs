@@ -52,6 +52,8 @@ pub const DDP_REPORT_DIR: &str = "DDP_REPORT_DIR";
 pub const DDP_BACKEND: &str = "DDP_BACKEND";
 /// Overrides option `batch`.
 pub const DDP_BATCH: &str = "DDP_BATCH";
+/// Overrides option `loss`.
+pub const DDP_LOSS: &str = "DDP_LOSS";
 /// Overrides option `timeout`, in seconds.
 pub const DDP_TIMEOUT: &str = "DDP_TIMEOUT";
 /// Overrides option `seed`.

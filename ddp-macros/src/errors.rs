@@ -72,6 +72,25 @@ pub(crate) fn option_value(name: &str, valid: &str) -> Fault {
     )
 }
 
+// Batches of the user's own.
+
+pub(crate) const BATCH_NOT_A_STRUCT: Fault = fault(
+    "`SplitBatch` is derived for structs, whose fields are the columns of a batch; implement it for this type",
+    "its two methods say how many samples there are, and take some of them",
+);
+pub(crate) const BATCH_WITHOUT_COLUMNS: Fault = fault(
+    "a batch has at least one column; add a field that holds samples, or take #[batch(whole)] off one",
+    "a field marked so goes to every rank as it is, and the ranks share the others",
+);
+pub(crate) const BATCH_ATTRIBUTE: Fault = fault(
+    "write #[batch(whole)] on a field, or #[batch(crate = \"path\")] on the struct",
+    "whole: every rank gets the field as it is; crate: where the runtime is",
+);
+
+pub(crate) fn batch_crate() -> Fault {
+    made("`crate` takes a path in quotes, as in `crate = \"::ddp_runtime\"`".to_owned(), "")
+}
+
 // Marks.
 
 pub(crate) fn unknown_mark(word: &str) -> Fault {

@@ -4,6 +4,7 @@
 //! on [`macro@distributed`].
 
 mod analysis;
+mod batch;
 mod check;
 mod errors;
 mod expand;
@@ -75,7 +76,7 @@ use proc_macro::TokenStream;
 /// Where it cannot be told how a loop that trains is to be shared, the attribute asks for one word on it:
 ///
 /// ```ignore
-/// #[ddp(shard)] // every rank takes every W-th item, all the same number
+/// #[ddp(shard)] // every rank takes every W-th item, all the same number; with batch = "global" its part of every item
 /// for part in games.chunks(256) { step(part); }
 ///
 /// #[ddp(each)] // every rank runs all items, on data of its own
@@ -106,6 +107,17 @@ use proc_macro::TokenStream;
 /// ```ignore
 /// let options = Options { batch: Batch::Global, ..Options::default() };
 /// let scope = Scope::with_options("train", options)?;
+/// ```
+///
+/// With `"global"` the items of a loop marked `#[ddp(shard)]` are batches, and every rank gets its part of each, along the
+/// first dimension: of tensors, lists and slices, tuples of them, and types of yours that derive `SplitBatch`. What cannot be
+/// split does not compile; where the option comes from the environment, it is refused at run time.
+///
+/// **`loss = "mean"`** (default) or **`"sum"`**: what the loss is over the samples of a batch that the ranks share. Gradients are
+/// averaged, or added up.
+///
+/// ```ignore
+/// let options = Options { batch: Batch::Global, loss: Loss::Sum, ..Options::default() };
 /// ```
 ///
 /// **`backend = "auto"`** (default), `"nccl"`, `"gloo"`, `"shm"`: the transport of the gradients.
@@ -178,4 +190,25 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn distributed(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::expand(args.into(), item.into()).into()
+}
+
+/// Makes a struct a batch that the ranks can share: its fields are columns, with a value for every sample.
+///
+/// ```ignore
+/// use ddp_runtime::SplitBatch;
+///
+/// #[derive(SplitBatch)]
+/// struct Sentences {
+///     tokens: Tensor,
+///     translations: Vec<String>,
+///     #[batch(whole)]
+///     language: Language,
+/// }
+/// ```
+///
+/// The type of every field implements `SplitBatch`, but for those marked `#[batch(whole)]`, which go to every rank as they are.
+/// `#[batch(crate = "path")]` on the struct says where the runtime is, if not at `::ddp_runtime`.
+#[proc_macro_derive(SplitBatch, attributes(batch))]
+pub fn split_batch(item: TokenStream) -> TokenStream {
+    batch::expand(item.into()).into()
 }

@@ -49,9 +49,10 @@ enum Kind {
 }
 
 /// Every option: its key, the method that takes it on, and what it takes.
-const KEYS: [(&str, &str, Kind); 12] = [
+const KEYS: [(&str, &str, Kind); 13] = [
     ("backend", "backend", Kind::Words(&["auto", "nccl", "gloo", "shm"])),
     ("batch", "batch", Kind::Batch),
+    ("loss", "loss", Kind::Words(&["mean", "sum"])),
     ("sync_batch_norm", "sync_batch_norm", Kind::Switch),
     ("seed", "seed", Kind::Whole(0)),
     ("uneven", "uneven", Kind::Words(&["error", "join"])),
@@ -110,6 +111,11 @@ pub(crate) fn parse(args: proc_macro2::TokenStream, errors: &mut Errors) -> Opti
 }
 
 impl Options {
+    /// Whether it is written that the ranks share each batch.
+    pub(crate) fn shares_batches(&self) -> bool {
+        self.settings.iter().any(|setting| matches!(setting.value, Value::Batch("Global")))
+    }
+
     fn take(&mut self, entry: &Entry, method: &'static str, kind: &Kind, errors: &mut Errors) {
         let value = match kind {
             Kind::Runtime => match runtime_path(entry.value.as_ref()) {
@@ -215,7 +221,8 @@ fn switch(entry: &Entry) -> Option<LitBool> {
     }
 }
 
-fn runtime_path(value: Option<&Expr>) -> Option<Path> {
+/// The path of a `crate = ".."`.
+pub(crate) fn runtime_path(value: Option<&Expr>) -> Option<Path> {
     let text = text(value)?;
     let path: Path = text.parse_with(Path::parse_mod_style).ok()?;
     // A bare name means the crate of that name, whatever module the function stands in.

@@ -12,10 +12,32 @@ use syn::{Attribute, FnArg, Pat, PatType, Signature, Type};
 pub(crate) struct Plan {
     pub(crate) registers: Vec<Register>,
     pub(crate) loops: Vec<LoopPlan>,
-    /// The numbers of the `let`s whose batches a marked loop shares.
-    pub(crate) feeding: Vec<usize>,
-    /// The places, given a value by an assignment, whose batches a marked loop shares.
+    /// The numbers of the `let`s whose batches a marked loop takes, with its mark.
+    pub(crate) feeding: Vec<(usize, Mark)>,
+    /// The places, given a value by an assignment, whose batches a marked loop takes.
     pub(crate) feeding_places: Vec<String>,
+}
+
+/// Whose the batches are that are made somewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) enum Batches {
+    /// The runtime deals them out to the ranks.
+    #[default]
+    Dealt,
+    /// Every rank gets all of them, in one order: the loop that takes them deals them out, or does not.
+    Whole,
+    /// They are the rank's own, made as it is written.
+    Own,
+}
+
+impl Batches {
+    /// Of what a loop with this mark takes its items from.
+    pub(crate) fn of(mark: Mark) -> Self {
+        match mark {
+            Mark::Shard | Mark::Same => Batches::Whole,
+            Mark::Each => Batches::Own,
+        }
+    }
 }
 
 /// A parameter that is a variable store.

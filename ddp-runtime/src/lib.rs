@@ -32,11 +32,12 @@ mod world;
 pub use macro_support as __private;
 
 pub use comm::ReduceOp;
+pub use data::SplitBatch;
 pub use ddp_env::Topology;
-pub use ddp_macros::distributed;
+pub use ddp_macros::{SplitBatch, distributed};
 pub use device::{device, rank_device};
 pub use error::{Error, Result, Who};
-pub use options::{Backend, Batch, Malloc, Options, Uneven};
+pub use options::{Backend, Batch, Loss, Malloc, Options, Uneven};
 pub use random::manual_seed;
 pub use scope::{Scope, init};
 pub use vote::{Shared, agree, main_first, main_only, mean, should_stop, skip_if, sum, sync};

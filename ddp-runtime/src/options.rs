@@ -27,10 +27,10 @@ pub enum Batch {
     /// Every rank takes batches of that size: a step sees world size times as many samples, as under PyTorch's DDP.
     #[default]
     PerRank,
-    /// The ranks share a batch of that size: a step sees what one process would. So says the attribute of the iterators of
-    /// tch, whose order is then that of a single process (rank 0's generator), and not of `seed`; by hand it is
-    /// [`ShardedIter2::split`](crate::data::ShardedIter2::split). Items of `#[ddp(shard)]` stay whole. Losses are taken for
-    /// means over rows.
+    /// The ranks share a batch of that size: a step sees what one process would. The order of the iterators of tch is then
+    /// that of a single process (rank 0's generator), and not of `seed`; by hand it is
+    /// [`ShardedIter2::split`](crate::data::ShardedIter2::split). The items of a loop marked `#[ddp(shard)]` are batches, too,
+    /// each of which the ranks share: [`split`](crate::data::split). What [`Loss`] is over the samples counts.
     Global,
 }
 
@@ -50,6 +50,21 @@ pub enum Uneven {
     /// [`Scope::broadcast`]: crate::Scope::broadcast
     /// [`Scope::all_gather`]: crate::Scope::all_gather
     Join,
+}
+
+/// What the loss is over the samples of a batch that the ranks share ([`Batch::Global`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Loss {
+    /// A mean (tch's `Reduction::Mean`): gradients are averaged over the ranks, by the number of samples of each.
+    #[default]
+    Mean,
+    /// A sum (`Reduction::Sum`): gradients are added up over the ranks. All of the loss has to be a sum over samples: a term
+    /// that is none, as a penalty on weights, is added once a rank, and belongs divided by the number of ranks or into the
+    /// optimizer's weight decay.
+    ///
+    /// With [`Batch::PerRank`] it is refused: every rank's batch keeps its size there, and a sum its scale.
+    Sum,
 }
 
 /// What a rank does with memory that its program has freed.
@@ -75,6 +90,8 @@ pub struct Options {
     pub backend: Backend,
     /// The meaning of a batch size. `DDP_BATCH`: `per_rank`, `global`.
     pub batch: Batch,
+    /// What the loss is over the samples of a batch. `DDP_LOSS`: `mean`, `sum`.
+    pub loss: Loss,
     /// The longest wait for another rank. `DDP_TIMEOUT`, in seconds.
     pub timeout: Duration,
     /// The seed of the order of shared data, and of what `manual_seed` leaves open. `DDP_SEED`.
@@ -97,6 +114,7 @@ impl Default for Options {
         Self {
             backend: Backend::Auto,
             batch: Batch::PerRank,
+            loss: Loss::Mean,
             timeout: Duration::from_secs(300),
             seed: 0,
             bucket_bytes: 25 << 20,
@@ -124,6 +142,9 @@ impl Options {
         }
         if let Some(value) = get(names::DDP_BATCH) {
             self.batch = parse_batch(names::DDP_BATCH, &value)?;
+        }
+        if let Some(value) = get(names::DDP_LOSS) {
+            self.loss = parse_loss(names::DDP_LOSS, &value)?;
         }
         if let Some(value) = get(names::DDP_TIMEOUT) {
             self.timeout = parse_seconds(names::DDP_TIMEOUT, &value)?;
@@ -191,6 +212,15 @@ pub(crate) fn parse_uneven(name: &'static str, value: &str) -> Result<Uneven> {
     }
 }
 
+/// The form of the loss called `value`.
+pub(crate) fn parse_loss(name: &'static str, value: &str) -> Result<Loss> {
+    match value {
+        "mean" => Ok(Loss::Mean),
+        "sum" => Ok(Loss::Sum),
+        _ => Err(wrong(name, value, "write `mean` or `sum`")),
+    }
+}
+
 /// The print rule called `value`.
 pub(crate) fn parse_print(name: &'static str, value: &str) -> Result<Print> {
     match value {
@@ -242,6 +272,7 @@ mod tests {
     fn each_variable_has_its_effect() {
         assert_eq!(with("DDP_BACKEND", "gloo").unwrap().backend, Backend::Gloo);
         assert_eq!(with("DDP_BATCH", "global").unwrap().batch, Batch::Global);
+        assert_eq!(with("DDP_LOSS", "sum").unwrap().loss, Loss::Sum);
         assert_eq!(with("DDP_TIMEOUT", "1.5").unwrap().timeout, Duration::from_millis(1500));
         assert_eq!(with("DDP_SEED", "7").unwrap().seed, 7);
         assert_eq!(with("DDP_BUCKET_MB", "0.5").unwrap().bucket_bytes, 1 << 19);
@@ -260,6 +291,7 @@ mod tests {
         );
         for (name, value) in [
             ("DDP_BATCH", "x"),
+            ("DDP_LOSS", "max"),
             ("DDP_TIMEOUT", "0"),
             ("DDP_TIMEOUT", "-1"),
             ("DDP_TIMEOUT", "nan"),

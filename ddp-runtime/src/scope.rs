@@ -16,7 +16,7 @@ use crate::control::Operation;
 use crate::data::{Share, epoch, weight};
 use crate::device;
 use crate::error::{Error, Result};
-use crate::options::{Batch, Malloc, Options};
+use crate::options::{Batch, Loss, Malloc, Options};
 use crate::output::{self, Marks, Print};
 use crate::random;
 use crate::report;
@@ -72,6 +72,7 @@ impl Scope {
             let outer_epoch = epoch::replace_told(None);
             return Ok(Self { state: State::Joined(session, outer_epoch) });
         }
+        check_loss(&options)?;
         check_supported()?;
         prepare_process(&options);
         let generation = next_generation();
@@ -267,6 +268,24 @@ fn check_joined(inner: &Options, outer: &Options) -> Result<()> {
             "write it on the outermost of the two",
         ));
     }
+    if inner.loss == Loss::Sum && outer.loss != Loss::Sum {
+        return Err(Error::unsupported(
+            "loss = \"sum\" stands on a function that another one, without it, has called",
+            "write it on the outermost of the two",
+        ));
+    }
+    Ok(())
+}
+
+/// A sum is scaled only where the ranks share a batch.
+fn check_loss(options: &Options) -> Result<()> {
+    if options.loss == Loss::Sum && options.batch != Batch::Global {
+        return Err(Error::unsupported(
+            "loss = \"sum\" has no meaning where every rank has batches of its own, as these keep their size and a sum \
+             over them its scale",
+            "leave it out, or write batch = \"global\" beside it",
+        ));
+    }
     Ok(())
 }
 
@@ -290,7 +309,7 @@ fn prepare_process(options: &Options) {
     // Asked for before any tensor is made: libtorch answers from then on.
     let _ = Cuda::is_available();
     random::become_shared();
-    weight::forget();
+    weight::begin(options.loss);
     let set_by_user =
         std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("MALLOC_"));
     if options.malloc == Malloc::Keep && !set_by_user {

@@ -439,18 +439,18 @@ impl BackwardObserver for Session {
                 "take second derivatives through `Tensor::run_backward`, which stores none",
             );
         }
-        let Some(weight) = weight::of_step() else {
+        let Some(counts) = weight::of_step() else {
             return refuse(
-                "this backward follows batches that were drawn ahead of it in parts of unequal size, so how much each \
-                 rank's gradient counts is not known",
-                "step on a batch before the next one is drawn, or take a batch size that the number of ranks divides \
-                 and drop the smaller last batch",
+                "this backward follows batches that were drawn ahead of it in parts of unequal size or of a sum, so how \
+                 much each rank's gradient counts is not known",
+                "step on a batch before the next one is drawn; where the loss is a mean, a batch size that the number of \
+                 ranks divides, without the smaller last batch, does as well",
             );
         };
         trace::begin_backward();
         let result = {
             let inner = &mut *self.lock();
-            inner.reducer.begin(&mut inner.group, leaves, weight)
+            inner.reducer.begin(&mut inner.group, leaves, counts)
         };
         self.in_backward(result)
     }

@@ -62,8 +62,8 @@ impl Facts {
 #[derive(Debug, Default)]
 pub(crate) struct Loops {
     pub(crate) facts: Vec<Facts>,
-    /// The numbers of the `let`s that feed a marked loop.
-    pub(crate) feeding: Vec<usize>,
+    /// The numbers of the `let`s that feed a marked loop, with its mark.
+    pub(crate) feeding: Vec<(usize, Mark)>,
     /// The places that feed a marked loop by an assignment.
     pub(crate) feeding_places: Vec<String>,
     /// There is a `break` or a `continue`.
@@ -114,7 +114,7 @@ struct Finder<'a> {
     /// The numbers of the loops around the place we are at, the innermost last.
     stack: Vec<usize>,
     facts: Vec<Option<Facts>>,
-    feeding: Vec<usize>,
+    feeding: Vec<(usize, Mark)>,
     feeding_places: Vec<String>,
     exits: bool,
     steps_seen: usize,
@@ -156,7 +156,7 @@ impl Finder<'_> {
     }
 
     /// What feeds a marked loop is not shared again.
-    fn note_feeding(&mut self, head: &Expr) {
+    fn note_feeding(&mut self, head: &Expr, mark: Mark) {
         let mut places = Vec::new();
         super::names::any_expr(head, &mut |expr| {
             places.extend(super::place(expr));
@@ -168,7 +168,7 @@ impl Finder<'_> {
             {
                 binding.source = Source::Unknown;
                 match binding.number {
-                    Some(number) => self.feeding.push(number),
+                    Some(number) => self.feeding.push((number, mark)),
                     None => self.feeding_places.push(place),
                 }
             }
@@ -182,8 +182,8 @@ impl Visit<'_> for Finder<'_> {
         else {
             return;
         };
-        if self.marks.get(number).is_some_and(Option::is_some) {
-            self.note_feeding(&expr.expr);
+        if let Some(mark) = self.marks.get(number).copied().flatten() {
+            self.note_feeding(&expr.expr, mark);
         }
         let source = source::of(&expr.expr, &self.names);
         self.visit_expr(&expr.expr);
@@ -215,8 +215,8 @@ impl Visit<'_> for Finder<'_> {
             }
             false
         });
-        if self.marks.get(number).is_some_and(Option::is_some) {
-            self.note_feeding(&expr.cond);
+        if let Some(mark) = self.marks.get(number).copied().flatten() {
+            self.note_feeding(&expr.cond, mark);
         }
         let kind = if taken.is_some() { Kind::WhileLet } else { Kind::While };
         // `while let Some(batch) = batches.next()` takes its items from where `batches` does.

@@ -70,7 +70,7 @@ impl Runtime {
     }
 
     /// The module's path and these names behind it, all at one place.
-    fn place(&self, names: &[&str], span: Span) -> Path {
+    pub(crate) fn place(&self, names: &[&str], span: Span) -> Path {
         let mut path = self.path.clone();
         path.leading_colon = path.leading_colon.map(|_| Token![::](span));
         path.segments.iter_mut().for_each(|segment| segment.ident.set_span(span));

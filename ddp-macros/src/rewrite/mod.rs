@@ -1,7 +1,7 @@
 //! The rewriting: it follows the plan, and nothing in it can fail.
 
 mod diverge;
-mod emit;
+pub(crate) mod emit;
 mod explain;
 mod leave;
 mod output;
@@ -10,10 +10,10 @@ mod sites;
 
 use crate::marks::{self, Mark};
 use crate::options::Options;
-use crate::plan::{LoopPlan, Plan};
+use crate::plan::{Batches, LoopPlan, Plan};
 use crate::recognise::{self, Site};
 use crate::{analysis, macros};
-use emit::{Runtime, at, with_attrs};
+use emit::{Runtime, at, in_parens, method, reference, with_attrs};
 use explain::Notes;
 use output::Output;
 use prologue::Traits;
@@ -35,7 +35,8 @@ pub(crate) fn apply(function: &mut ImplItemFn, options: &Options, plan: &Plan) {
         runtime: &runtime,
         traits: Traits::default(),
         notes: Notes::new(options.explain),
-        own_data: 0,
+        batches: Batches::Dealt,
+        shares_batches: options.shares_batches(),
     };
     rewriter.visit_block_mut(&mut function.block);
     let Rewriter { traits, mut notes, .. } = rewriter;
@@ -58,8 +59,10 @@ struct Rewriter<'a> {
     runtime: &'a Runtime,
     traits: Traits,
     notes: Notes,
-    /// How many reasons there are not to share the batches made here.
-    own_data: usize,
+    /// Whose the batches are that are made here.
+    batches: Batches,
+    /// The items of a loop marked `shard` are batches, each of which the ranks share.
+    shares_batches: bool,
 }
 
 impl Rewriter<'_> {
@@ -70,10 +73,16 @@ impl Rewriter<'_> {
             .unwrap_or_default()
     }
 
-    fn with_own_data(&mut self, own: bool, visit: impl FnOnce(&mut Self)) {
-        self.own_data += usize::from(own);
+    fn with_batches(&mut self, batches: Batches, visit: impl FnOnce(&mut Self)) {
+        // What is a rank's own stays so, whatever loop stands inside.
+        let around = self.batches;
+        self.batches = around.max(batches);
         visit(self);
-        self.own_data -= usize::from(own);
+        self.batches = around;
+    }
+
+    fn with_own_data(&mut self, own: bool, visit: impl FnOnce(&mut Self)) {
+        self.with_batches(if own { Batches::Own } else { Batches::Dealt }, visit);
     }
 
     /// Input: `for epoch in 0..9 { .. }`
@@ -81,13 +90,17 @@ impl Rewriter<'_> {
     /// Output: `for epoch in start(0..9) { epoch(&epoch); .. }`, each by its whole path.
     fn for_loop(&mut self, expr: &mut ExprForLoop) {
         let plan = self.plan_of(&expr.attrs);
-        self.with_own_data(plan.mark.is_some(), |this| this.visit_expr_mut(&mut expr.expr));
+        let taken = plan.mark.map(Batches::of).unwrap_or_default();
+        self.with_batches(taken, |this| this.visit_expr_mut(&mut expr.expr));
         self.with_own_data(plan.own_data, |this| this.visit_block_mut(&mut expr.body));
         let span = emit::first_span(&expr.expr);
-        let calls = [plan.mark.map(Mark::word), plan.start.then_some("start")];
-        for name in calls.into_iter().flatten() {
+        if let Some(mark) = plan.mark {
             let items = std::mem::replace(&mut *expr.expr, Expr::PLACEHOLDER);
-            *expr.expr = self.runtime.call_in_place(&[name], span, [items]);
+            *expr.expr = self.marked(mark, span, items);
+        }
+        if plan.start {
+            let items = std::mem::replace(&mut *expr.expr, Expr::PLACEHOLDER);
+            *expr.expr = self.runtime.call_in_place(&["start"], span, [items]);
         }
         if let Some(mark) = plan.mark {
             self.notes.mark(span, mark);
@@ -101,6 +114,27 @@ impl Rewriter<'_> {
             let number = emit::reference(emit::name(name), at(span));
             let told = self.runtime.call(&["epoch"], span, [number]);
             expr.body.stmts.insert(0, Stmt::Expr(told, Some(Token![;](at(span)))));
+        }
+    }
+
+    /// The head of a marked loop.
+    ///
+    /// Input: `games.chunks(256)`
+    ///
+    /// Output for `shard`, by whole paths: `(&&Items::new(games.chunks(256))).shard()`, or `split(games.chunks(256))` where the
+    /// attribute says that the ranks share each batch, so that what they cannot share does not compile.
+    fn marked(&mut self, mark: Mark, span: proc_macro2::Span, items: Expr) -> Expr {
+        match mark {
+            Mark::Shard if self.shares_batches => {
+                self.runtime.call_in_place(&["split"], span, [items])
+            }
+            Mark::Shard => {
+                self.traits.shard = true;
+                let items = self.runtime.call_in_place(&["Items", "new"], span, [items]);
+                let items = reference(reference(items, at(span)), at(span));
+                method(in_parens(items, span), "shard", at(span), [])
+            }
+            Mark::Each | Mark::Same => self.runtime.call_in_place(&[mark.word()], span, [items]),
         }
     }
 
@@ -164,9 +198,9 @@ impl Rewriter<'_> {
         };
     }
 
-    /// Whether batches made at this site are left to the loop that shares them.
+    /// Whether batches made at this site are the rank's own.
     fn is_left(&self, site: Site) -> bool {
-        self.own_data > 0 && matches!(site, Site::Data | Site::Iter2 { .. })
+        self.batches == Batches::Own && matches!(site, Site::Data | Site::Iter2 { .. })
     }
 }
 
@@ -210,10 +244,11 @@ impl VisitMut for Rewriter<'_> {
     }
 
     fn visit_local_mut(&mut self, local: &mut Local) {
-        let feeding =
-            marks::number(&local.attrs).is_some_and(|number| self.plan.feeding.contains(&number));
+        let number = marks::number(&local.attrs);
+        let taken = self.plan.feeding.iter().filter(|(fed, _)| Some(*fed) == number);
+        let taken = taken.map(|(_, mark)| Batches::of(*mark)).max().unwrap_or_default();
         marks::clear(&mut local.attrs);
-        self.with_own_data(feeding, |this| visit_mut::visit_local_mut(this, local));
+        self.with_batches(taken, |this| visit_mut::visit_local_mut(this, local));
     }
 
     fn visit_expr_mut(&mut self, expr: &mut Expr) {
@@ -253,7 +288,8 @@ impl VisitMut for Rewriter<'_> {
             let attrs = take_attrs(expr);
             let span = sites::place(expr);
             let written = std::mem::replace(expr, Expr::PLACEHOLDER);
-            let rewritten = sites::rewrite(site, written, self.runtime, &mut self.traits);
+            let rewritten =
+                sites::rewrite(site, written, self.batches, self.runtime, &mut self.traits);
             *expr = with_attrs(attrs, rewritten);
             self.notes.site(span, site);
         }
@@ -267,6 +303,7 @@ impl VisitMut for Rewriter<'_> {
         call.args.iter_mut().for_each(|argument| self.visit_expr_mut(argument));
     }
 
+    /// What an assignment feeds keeps its type, which another place declares.
     fn visit_expr_assign_mut(&mut self, expr: &mut ExprAssign) {
         self.visit_expr_mut(&mut expr.left);
         let feeding = analysis::place(&expr.left)

@@ -12,6 +12,7 @@ use syn::{Expr, ExprLit, Lit, LitStr, Stmt, parse_quote_spanned};
 pub(crate) struct Traits {
     pub(crate) data: bool,
     pub(crate) save: bool,
+    pub(crate) shard: bool,
 }
 
 /// The statements at the start of the body.
@@ -71,6 +72,9 @@ fn imports(traits: Traits, runtime: &Runtime) -> Option<Stmt> {
     }
     if traits.save {
         names.extend(["SaveStore", "SaveOther"]);
+    }
+    if traits.shard {
+        names.extend(["ShardBatches", "ShardItems"]);
     }
     let path = runtime.module();
     let names = names.iter().map(|name| Ident::new(name, Span::mixed_site()));

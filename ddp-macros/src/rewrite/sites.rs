@@ -2,13 +2,20 @@
 
 use super::emit::{Runtime, at, call, first_span, in_parens, method, name, reference};
 use super::prologue::Traits;
+use crate::plan::Batches;
 use crate::recognise::{self, Site};
 use proc_macro2::{Ident, Span};
 use quote::quote_spanned;
 use syn::{Expr, ExprCall, ExprMethodCall, Member, UnOp};
 
 /// Rewrites one site; the expressions inside it have been rewritten before.
-pub(crate) fn rewrite(site: Site, expr: Expr, runtime: &Runtime, traits: &mut Traits) -> Expr {
+pub(crate) fn rewrite(
+    site: Site,
+    expr: Expr,
+    batches: Batches,
+    runtime: &Runtime,
+    traits: &mut Traits,
+) -> Expr {
     match (site, expr) {
         (Site::Device, expr) => around("device", expr, runtime),
         (Site::DeviceKind, expr) => around("device_kind", expr, runtime),
@@ -16,10 +23,10 @@ pub(crate) fn rewrite(site: Site, expr: Expr, runtime: &Runtime, traits: &mut Tr
         (Site::Bar, expr) => around("bar", expr, runtime),
         (Site::DeviceFunction { takes_index }, expr) => device_function(takes_index, expr, runtime),
         (Site::Seed, Expr::Call(call)) => seed(call, runtime),
-        (Site::Iter2 { fallible }, Expr::Call(call)) => iter2(fallible, call, runtime),
+        (Site::Iter2 { fallible }, Expr::Call(call)) => iter2(fallible, call, batches, runtime),
         (Site::Data, Expr::MethodCall(call)) => {
             traits.data = true;
-            data(call, runtime)
+            data(call, batches, runtime)
         }
         (Site::Save, Expr::MethodCall(call)) => {
             traits.save = true;
@@ -66,12 +73,20 @@ fn device_function(takes_index: bool, expr: Expr, runtime: &Runtime) -> Expr {
 
 /// Input: `Iter2::new(&xs, &ys, 32)`
 ///
-/// Output: `::ddp_runtime::__private::iter2({ let _ = Iter2::new; site!() }, &xs, &ys, 32)`
-fn iter2(fallible: bool, call: ExprCall, runtime: &Runtime) -> Expr {
+/// Output: `::ddp_runtime::__private::iter2(Iter2::new, ::ddp_runtime::__private::site!(), &xs, &ys, 32)`
+///
+/// The constructor is passed along so that its import stays in use. For a loop that is marked, `whole_iter2`.
+fn iter2(fallible: bool, call: ExprCall, batches: Batches, runtime: &Runtime) -> Expr {
     let span = name_span(&call);
-    let site = with_import_used(&call, runtime.site(span));
-    let function = if fallible { "f_iter2" } else { "iter2" };
-    runtime.call(&[function], span, [site].into_iter().chain(call.args))
+    let site = runtime.site(span);
+    let ExprCall { func, args, .. } = call;
+    let function = match (fallible, batches) {
+        (false, Batches::Whole) => "whole_iter2",
+        (true, Batches::Whole) => "f_whole_iter2",
+        (false, _) => "iter2",
+        (true, _) => "f_iter2",
+    };
+    runtime.call(&[function], span, [*func, site].into_iter().chain(args))
 }
 
 /// Input: `tch::manual_seed(42)` Output: `::ddp_runtime::__private::manual_seed(42)`
@@ -101,14 +116,17 @@ fn with_import_used(call: &ExprCall, value: Expr) -> Expr {
 ///
 /// Output:
 /// `(&&::ddp_runtime::__private::Data(&data)).data(::ddp_runtime::__private::site!()).train_iter(64)`
-fn data(mut call: ExprMethodCall, runtime: &Runtime) -> Expr {
+///
+/// For a loop that is marked, `whole` in place of `data`.
+fn data(mut call: ExprMethodCall, batches: Batches, runtime: &Runtime) -> Expr {
     let span = call.method.span();
     let at = at(span);
     let receiver = *std::mem::replace(&mut call.receiver, Box::new(Expr::PLACEHOLDER));
     let begin = first_span(&receiver);
     let seen = runtime.call(&["Data"], span, [reference(receiver, at)]);
     let seen = in_parens(reference(reference(seen, at), at), begin);
-    *call.receiver = method(seen, "data", at, [runtime.site(span)]);
+    let form = if batches == Batches::Whole { "whole" } else { "data" };
+    *call.receiver = method(seen, form, at, [runtime.site(span)]);
     Expr::MethodCall(call)
 }
 

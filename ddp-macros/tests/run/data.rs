@@ -90,3 +90,43 @@ fn marked(data: &Dataset) -> (usize, usize, usize) {
 fn what_feeds_a_marked_loop_is_shared_once() {
     assert_eq!(marked(&Dataset), (4, 8, 8));
 }
+
+#[distributed]
+fn dealt_out(lists: Vec<Vec<i64>>, numbers: &[i64]) -> (usize, usize) {
+    let mut counts = (0, 0);
+    #[ddp(shard)]
+    for list in lists {
+        counts.0 += list.len();
+    }
+    #[ddp(shard)]
+    for _ in numbers {
+        counts.1 += 1;
+    }
+    counts
+}
+
+#[test]
+fn batches_and_other_items_are_told_apart() {
+    assert_eq!(dealt_out(vec![vec![1, 2], vec![3]], &[1, 2, 3]), (2, 2));
+    let notes = notes();
+    assert!(
+        notes.contains(&"shard batches".to_owned()) && notes.contains(&"shard".to_owned()),
+        "{notes:?}"
+    );
+}
+
+#[distributed(batch = "global")]
+fn split<T: Default>(lists: Vec<Vec<T>>) -> usize {
+    let mut rows = 0;
+    #[ddp(shard)]
+    for list in lists {
+        rows += list.len();
+    }
+    rows
+}
+
+#[test]
+fn with_the_option_every_item_is_split() {
+    assert_eq!(split(vec![vec![1, 2], vec![3]]), 3);
+    assert!(notes().contains(&"split".to_owned()));
+}

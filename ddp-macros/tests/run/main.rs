@@ -27,6 +27,12 @@ mod core {}
 /// What a module of the user may be called.
 mod std {}
 
+/// The runtime under another name.
+mod renamed {
+    pub(crate) use crate::__private;
+}
+
+mod batch;
 mod data;
 mod forms;
 mod leave;

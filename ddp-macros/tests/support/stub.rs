@@ -50,6 +50,9 @@ impl Options {
     pub fn batch(self, batch: Batch) -> Self {
         self.with("batch", batch)
     }
+    pub fn loss(self, form: &str) -> Self {
+        self.with("loss", form)
+    }
     pub fn timeout_secs(self, seconds: u64) -> Self {
         self.with("timeout_secs", seconds)
     }
@@ -214,11 +217,13 @@ impl Shared<'_, TextData> {
 
 pub trait DataOf<'a> {
     type Target;
+    fn whole(&self, site: &'static str) -> &'a Self::Target;
     fn data(&self, site: &'static str) -> Shared<'a, Self::Target>;
 }
 
 pub trait DataOther<'a> {
     type Target: ?Sized;
+    fn whole(&self, site: &'static str) -> &'a Self::Target;
     fn data(&self, site: &'static str) -> &'a Self::Target;
 }
 
@@ -226,6 +231,10 @@ macro_rules! data_of {
     ($($target:ty: $by:ty),*) => {$(
         impl<'a> DataOf<'a> for &Data<'a, $by> {
             type Target = $target;
+            fn whole(&self, _: &'static str) -> &'a $target {
+                note("whole");
+                self.0
+            }
             fn data(&self, site: &'static str) -> Shared<'a, $target> {
                 note(format!("site {site}"));
                 Shared(self.0)
@@ -238,19 +247,32 @@ data_of!(Dataset: Dataset, Dataset: &Dataset, TextData: TextData, TextData: &Tex
 
 impl<'a, T: ?Sized> DataOther<'a> for Data<'a, T> {
     type Target = T;
+    fn whole(&self, _: &'static str) -> &'a T {
+        self.0
+    }
     fn data(&self, _: &'static str) -> &'a T {
         self.0
     }
 }
 
-pub fn iter2(site: &'static str, _: &i64, _: &i64, n: i64) -> Iter2 {
+pub fn iter2<C>(_: C, site: &'static str, _: &i64, _: &i64, n: i64) -> Iter2 {
     note(format!("iter2 {site}"));
     Iter2(n / 2)
 }
 
-pub fn f_iter2(_: &'static str, _: &i64, _: &i64, n: i64) -> Result<Iter2, String> {
+pub fn f_iter2<C>(_: C, _: &'static str, _: &i64, _: &i64, n: i64) -> Result<Iter2, String> {
     note("f_iter2");
     Ok(Iter2(n / 2))
+}
+
+pub fn whole_iter2<C>(_: C, site: &'static str, _: &i64, _: &i64, n: i64) -> Iter2 {
+    note(format!("whole_iter2 {site}"));
+    Iter2(n)
+}
+
+pub fn f_whole_iter2<C>(_: C, _: &'static str, _: &i64, _: &i64, n: i64) -> Result<Iter2, String> {
+    note("f_whole_iter2");
+    Ok(Iter2(n))
 }
 
 macro_rules! site {
@@ -275,9 +297,77 @@ pub fn epoch<T: 'static + Debug>(number: &T) {
     note(format!("epoch {number:?}"));
 }
 
-pub fn shard<I: IntoIterator>(items: I) -> std::iter::StepBy<I::IntoIter> {
-    note("shard");
-    items.into_iter().step_by(2)
+pub struct Items<I>(std::cell::Cell<Option<I>>);
+
+impl<I: IntoIterator> Items<I> {
+    pub fn new(items: I) -> Self {
+        Self(std::cell::Cell::new(Some(items)))
+    }
+    fn dealt(&self, what: &str) -> std::iter::StepBy<I::IntoIter> {
+        note(what);
+        self.0.take().expect("it is asked once").into_iter().step_by(2)
+    }
+}
+
+pub trait ShardBatches {
+    type Dealt;
+    fn shard(&self) -> Self::Dealt;
+}
+
+impl<I: IntoIterator<Item: SplitBatch>> ShardBatches for &Items<I> {
+    type Dealt = std::iter::StepBy<I::IntoIter>;
+    fn shard(&self) -> Self::Dealt {
+        self.dealt("shard batches")
+    }
+}
+
+pub trait ShardItems {
+    type Dealt;
+    fn shard(&self) -> Self::Dealt;
+}
+
+impl<I: IntoIterator> ShardItems for Items<I> {
+    type Dealt = std::iter::StepBy<I::IntoIter>;
+    fn shard(&self) -> Self::Dealt {
+        self.dealt("shard")
+    }
+}
+
+pub fn split<I: IntoIterator<Item: SplitBatch>>(items: I) -> I {
+    note("split");
+    items
+}
+
+#[derive(Debug)]
+pub struct DataError;
+
+#[derive(Debug, PartialEq)]
+pub enum BatchSize {
+    Samples(i64),
+    Whole,
+}
+
+impl BatchSize {
+    pub fn of_columns<const N: usize>(columns: [(&str, BatchSize); N]) -> Result<Self, DataError> {
+        columns.into_iter().for_each(|(name, size)| note(format!("column {name} {size:?}")));
+        Ok(BatchSize::Whole)
+    }
+}
+
+#[diagnostic::on_unimplemented(message = "`{Self}` is not a batch that the ranks can share")]
+pub trait SplitBatch: Sized {
+    fn batch_size(&self) -> Result<BatchSize, DataError>;
+    fn into_samples(self, start: i64, length: i64) -> Result<Self, DataError>;
+}
+
+impl<T> SplitBatch for Vec<T> {
+    fn batch_size(&self) -> Result<BatchSize, DataError> {
+        Ok(BatchSize::Samples(i64::try_from(self.len()).map_err(|_| DataError)?))
+    }
+    fn into_samples(mut self, start: i64, length: i64) -> Result<Self, DataError> {
+        let index = |at: i64| usize::try_from(at).map_err(|_| DataError);
+        Ok(self.drain(index(start)?..index(start + length)?).collect())
+    }
 }
 
 pub fn each<I: IntoIterator>(items: I) -> I {

@@ -3,22 +3,12 @@
 use tch::{Device, TchError, Tensor};
 
 use super::batches::LastBatch;
+use super::part::Part;
 use super::weight::Holder;
 use super::{DataError, Share};
 
 /// How the ranks come to one random order of `n` places: each call gives all of them the same.
 pub(super) type Draw = fn(n: i64, device: Device) -> crate::Result<Tensor>;
-
-/// One rank's part of a batch.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Part {
-    /// The place of its first row in the common order.
-    pub(super) start: i64,
-    /// Its rows.
-    pub(super) rows: i64,
-    /// What its mean counts with; see Note [The weight of a part].
-    pub(super) weight: f64,
-}
 
 /// The batches of a single process, and how they are dealt out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,18 +61,10 @@ impl SplitPlan {
         self.full + i64::from(self.last > 0)
     }
 
-    /// This rank's part of batch `number`; `None` after the last batch.
-    ///
-    /// The parts follow each other in the order of the ranks; where they cannot be equal, the first ranks have a row more.
+    /// This rank's part of batch `number`, its rows counted from the beginning of the pass; `None` after the last batch.
     pub(super) fn part(self, number: i64) -> Option<Part> {
         let size = if number < self.full { self.batch_size } else { self.last };
-        (number < self.count()).then(|| {
-            let (rank, ranks) = (self.share.rank() as i64, self.share.world_size() as i64);
-            let (each, over) = (size / ranks, size % ranks);
-            let rows = each + i64::from(rank < over);
-            let start = number * self.batch_size + rank * each + rank.min(over);
-            Part { start, rows, weight: (ranks * rows) as f64 / size as f64 }
-        })
+        (number < self.count()).then(|| Part::of(size, self.share).after(number * self.batch_size))
     }
 }
 
@@ -171,7 +153,7 @@ impl SplitRows {
         };
         let x = rows_of(&self.xs, xs_order, part, self.device)?;
         let y = rows_of(&self.ys, ys_order, part, self.device)?;
-        self.holder.hold(part.weight)?;
+        self.holder.hold(part)?;
         self.next_batch += 1;
         Ok(Some((x, y)))
     }
@@ -240,7 +222,7 @@ mod tests {
                     Vec::<i64>::try_from(x.select(1, 1).to_kind(Kind::Int64)).unwrap(),
                     numbers
                 );
-                (numbers, weight::of_step().unwrap_or(f64::NAN))
+                (numbers, weight::of_step().map_or(f64::NAN, |counts| counts.factor))
             })
             .collect()
     }
@@ -256,21 +238,6 @@ mod tests {
         assert_eq!(of(0), [(vec![0, 1], 1.2), (vec![5, 6], 1.2)]);
         assert_eq!(of(1), [(vec![2, 3], 1.2), (vec![7, 8], 1.2)]);
         assert_eq!(of(2), [(vec![4], 0.6), (vec![9], 0.6)]);
-    }
-
-    #[test]
-    fn equal_parts_weigh_one_exactly() {
-        for world in 2..12 {
-            for rank in 0..world {
-                let plan = SplitPlan::new(
-                    7 * world as i64,
-                    7 * world as i64,
-                    share(rank, world),
-                    LastBatch::Dropped,
-                );
-                assert_eq!(plan.unwrap().part(0).unwrap().weight, 1.0);
-            }
-        }
     }
 
     #[test]
@@ -338,8 +305,7 @@ mod tests {
                 let sizes = || parts.iter().map(|part| part.rows);
                 prop_assert!(sizes().max().unwrap() - sizes().min().unwrap() <= 1);
                 prop_assert!(sizes().all(|rows| rows > 0));
-                let mean = parts.iter().map(|part| part.weight).sum::<f64>() / world as f64;
-                prop_assert!((mean - 1.0).abs() < 1e-12);
+                prop_assert!(parts.iter().all(|part| part.batch == dealt.len() as i64));
                 count += 1;
             }
             for plan in plans {

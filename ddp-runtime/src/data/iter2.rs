@@ -42,8 +42,8 @@ use crate::trace;
 ///   batch. The weight belongs to the batch drawn last: step on it before the next is drawn. Batches drawn ahead are
 ///   refused at the next backward where their parts are unequal, except in a look ahead by one (`peekable`).
 ///
-/// A loss that is a *sum* over rows comes out too small by the number of ranks, as the ranks' gradients are averaged;
-/// multiply it by [`world_size`](crate::world_size) where the parts are equal, or write a mean. A mean with weights of its
+/// A loss that is a *sum* over rows comes out too small by the number of ranks, as the ranks' gradients are averaged, unless
+/// [`Loss::Sum`](crate::Loss::Sum) says that it is one. A mean with weights of its
 /// own (`(w * e).sum() / w.sum()`) divides by the rank's sum of weights, which is that of the batch only on average.
 ///
 /// # Of both
@@ -90,21 +90,11 @@ impl ShardedIter2 {
         order: Order,
     ) -> Result<Self, TchError> {
         let plain = checked(xs, ys, batch_size)?;
-        if share.is_alone() {
-            return Ok(Self(Source::Plain(plain)));
-        }
-        Ok(Self(Source::Shared(SharedRows {
-            xs: xs.shallow_clone(),
-            ys: ys.shallow_clone(),
-            batch_size,
-            share,
-            order,
-            shuffled: None,
-            last_batch: LastBatch::Dropped,
-            device: Device::Cpu,
-            next_batch: 0,
-            index: None,
-        })))
+        Ok(Self(if share.is_alone() {
+            Source::Plain(plain)
+        } else {
+            Source::Shared(SharedRows::new(xs, ys, batch_size, share, order))
+        }))
     }
 
     /// As [`f_new`](Self::f_new).
@@ -115,6 +105,48 @@ impl ShardedIter2 {
     #[track_caller]
     pub fn new(xs: &Tensor, ys: &Tensor, batch_size: i64, share: Share, order: Order) -> Self {
         match Self::f_new(xs, ys, batch_size, share, order) {
+            Ok(iter) => iter,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// An iterator over whole batches, the same ones on every rank of `share`, for a loop that shares them by itself, as those
+    /// of a `zip`. The order of [`shuffle`](Self::shuffle) is that of `order`; without one, rank 0 draws it for all ranks, as
+    /// in [`split`](Self::split).
+    ///
+    /// # Errors
+    ///
+    /// As [`f_new`](Self::f_new).
+    pub fn f_whole(
+        xs: &Tensor,
+        ys: &Tensor,
+        batch_size: i64,
+        share: Share,
+        order: Option<Order>,
+    ) -> Result<Self, TchError> {
+        let plain = checked(xs, ys, batch_size)?;
+        let all = Share::ALONE;
+        Ok(Self(match order {
+            _ if share.is_alone() => Source::Plain(plain),
+            Some(order) => Source::Shared(SharedRows::new(xs, ys, batch_size, all, order)),
+            None => Source::Split(SplitRows::new(xs, ys, batch_size, all, random::joint_order)),
+        }))
+    }
+
+    /// As [`f_whole`](Self::f_whole).
+    ///
+    /// # Panics
+    ///
+    /// Where `f_whole` returns an error, as [`Iter2::new`] does.
+    #[track_caller]
+    pub fn whole(
+        xs: &Tensor,
+        ys: &Tensor,
+        batch_size: i64,
+        share: Share,
+        order: Option<Order>,
+    ) -> Self {
+        match Self::f_whole(xs, ys, batch_size, share, order) {
             Ok(iter) => iter,
             Err(error) => panic!("{error}"),
         }
@@ -287,6 +319,21 @@ struct SharedRows {
 }
 
 impl SharedRows {
+    fn new(xs: &Tensor, ys: &Tensor, batch_size: i64, share: Share, order: Order) -> Self {
+        Self {
+            xs: xs.shallow_clone(),
+            ys: ys.shallow_clone(),
+            batch_size,
+            share,
+            order,
+            shuffled: None,
+            last_batch: LastBatch::Dropped,
+            device: Device::Cpu,
+            next_batch: 0,
+            index: None,
+        }
+    }
+
     fn plan(&self) -> Result<BatchPlan, DataError> {
         BatchPlan::new(self.rows(), self.batch_size, self.share, self.last_batch)
     }
@@ -456,6 +503,24 @@ mod tests {
             let error = ShardedIter2::f_new(&scalar, &ys, 2, share, ORDER).unwrap_err();
             assert!(matches!(error, TchError::Shape(_)));
         }
+    }
+
+    #[test]
+    fn whole_batches_are_the_same_on_every_rank_in_the_order_of_the_epoch() {
+        let (xs, ys) = numbered(23);
+        let of = |rank, order| {
+            let share = Share::new(rank, 2).unwrap();
+            let mut iter = ShardedIter2::whole(&xs, &ys, 4, share, order);
+            batches(iter.shuffle().return_smaller_last_batch())
+        };
+        let (first, other) = (of(0, Some(ORDER)), of(1, Some(ORDER)));
+        assert_eq!(first, other);
+        let order = bridge::randperm(ORDER.seed + ORDER.epoch, 23).unwrap();
+        assert_eq!((first.concat(), first.len(), first[5].len()), (order, 6, 3));
+        // Without a group this rank draws alone, as tch does.
+        let mut drawn = of(0, None).concat();
+        drawn.sort_unstable();
+        assert_eq!(drawn, (0..23).collect::<Vec<_>>());
     }
 
     #[test]

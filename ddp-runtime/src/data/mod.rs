@@ -11,25 +11,31 @@
 //! | the batches of [`tch::data::Iter2`] | [`ShardedIter2`] |
 //! | the windows of [`tch::data::TextData::iter_shuffle`] | [`ShardedTextIter`] |
 //! | the items of any other iterator | [`shard`] |
+//! | each batch of any iterator | [`split`] |
 //!
 //! Two rules hold for all but [`EvalSampler`]: every rank gets the same number of items, so that no rank waits
 //! for a step that another never takes, and what is left over by that rule is named in the item's documentation.
 
+mod batch;
 mod batches;
 pub mod epoch;
 mod global;
 mod iter2;
+mod part;
 mod sampler;
 mod shard;
+mod split;
 mod text;
 pub(crate) mod weight;
 
 use tch::TchError;
 
+pub use batch::{BatchSize, SplitBatch};
 pub use epoch::EpochClock;
 pub use iter2::ShardedIter2;
 pub use sampler::{DistributedSampler, EvalSampler, SamplerError};
 pub use shard::{Shard, shard};
+pub use split::{Split, split};
 pub use text::ShardedTextIter;
 
 /// Who this process is among those that share the data: a rank, and how many ranks there are.
@@ -156,11 +162,47 @@ pub enum DataError {
         /// The number of ranks.
         world_size: usize,
     },
-    /// Parts of unequal size were drawn on a thread that does not train.
+    /// A batch that the ranks share has not a sample for each of them.
     #[error(
-        "a batch in parts of unequal size was drawn on a thread of its own, so how much each rank's gradient \
-         counts is not known; draw it on the thread that steps, or take a batch size that the number of ranks \
-         divides and drop the smaller last batch"
+        "{world_size} ranks cannot share a batch of {samples} samples; take fewer ranks, batches of at least \
+         {world_size}, or leave the smaller last batch out"
+    )]
+    BatchTooSmall {
+        /// Samples in the batch.
+        samples: i64,
+        /// The number of ranks.
+        world_size: usize,
+    },
+    /// The columns of a batch do not have one number of samples.
+    #[error(
+        "the columns of a batch differ in size: `{first}` has {first_samples} samples, `{other}` has \
+         {other_samples}; give them one first dimension, or mark a field that is no column with #[batch(whole)]"
+    )]
+    UnequalColumns {
+        /// A column.
+        first: String,
+        /// Its samples.
+        first_samples: i64,
+        /// The first one that differs.
+        other: String,
+        /// Its samples.
+        other_samples: i64,
+    },
+    /// The ranks are to share something that has no samples.
+    #[error(
+        "an item of this loop, a `{item}`, has no samples that the ranks could share; make the batch in the head of the \
+         loop, as in `.map(|start| (xs.narrow(0, start, 32), ys.narrow(0, start, 32)))`, or mark the loop \
+         #[ddp(same)] or #[ddp(each)]"
+    )]
+    NoSamples {
+        /// The type of the item.
+        item: &'static str,
+    },
+    /// Parts of unequal size, or of a sum, were drawn on a thread that does not train.
+    #[error(
+        "a part of a batch was drawn on a thread of its own, so how much each rank's gradient counts is not known; draw \
+         it on the thread that steps; where the loss is a mean, a batch size that the number of ranks divides, \
+         without the smaller last batch, does as well"
     )]
     OtherThread,
     /// The ranks could not agree on an order.

@@ -15,8 +15,8 @@ use crate::trace;
 /// items too, and drops them: the source must be the same on all ranks, and what it costs to make an item is
 /// paid `W` times. A source that already differs by rank needs no sharing.
 ///
-/// Items stay whole, also under `batch = "global"`: that option speaks of the iterators that make batches of samples. An
-/// item that *is* a batch is one rank's, so a round of them is a step on `W` batches.
+/// Items stay whole. An item that *is* a batch is one rank's, so a round of them is a step on `W` batches; to give each rank
+/// its part of every batch instead, which `batch = "global"` means, there is [`split`](super::split).
 ///
 /// Items are drawn when they are asked for, a round at a time. For one rank these are the items as they are. When a
 /// source has items but not one for each rank, so that nobody gets any, the main rank says so once.

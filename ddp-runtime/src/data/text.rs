@@ -50,11 +50,67 @@ impl ShardedTextIter {
         share: Share,
         order: Order,
     ) -> Result<Self, DataError> {
+        if share.is_alone() {
+            return Self::plain(text, seq_len, batch_size);
+        }
+        Self::ordered_by(text, seq_len, batch_size, share, order)
+    }
+
+    /// An iterator over whole batches, the same ones on every rank of `share`, for a loop that shares them by itself. The
+    /// order is that of `order`; without one, rank 0 draws it for all ranks.
+    ///
+    /// # Errors
+    ///
+    /// As [`f_new`](Self::f_new).
+    pub fn f_whole(
+        text: &TextData,
+        seq_len: i64,
+        batch_size: i64,
+        share: Share,
+        order: Option<Order>,
+    ) -> Result<Self, DataError> {
+        let all = Share::ALONE;
+        match order {
+            _ if share.is_alone() => Self::plain(text, seq_len, batch_size),
+            Some(order) => Self::ordered_by(text, seq_len, batch_size, all, order),
+            None => Self::split_by(text, seq_len, batch_size, all, random::joint_order),
+        }
+    }
+
+    /// As [`f_whole`](Self::f_whole).
+    ///
+    /// # Panics
+    ///
+    /// Where `f_whole` returns an error, as [`TextData::iter_shuffle`] does.
+    #[track_caller]
+    pub fn whole(
+        text: &TextData,
+        seq_len: i64,
+        batch_size: i64,
+        share: Share,
+        order: Option<Order>,
+    ) -> Self {
+        match Self::f_whole(text, seq_len, batch_size, share, order) {
+            Ok(iter) => iter,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// tch's own.
+    fn plain(text: &TextData, seq_len: i64, batch_size: i64) -> Result<Self, DataError> {
+        windows(&text.data(), seq_len, Share::ALONE)?;
+        Ok(Self(Source::Plain(text.iter_shuffle(seq_len, batch_size))))
+    }
+
+    fn ordered_by(
+        text: &TextData,
+        seq_len: i64,
+        batch_size: i64,
+        share: Share,
+        order: Order,
+    ) -> Result<Self, DataError> {
         let data = text.data();
         let windows = windows(&data, seq_len, share)?;
-        if share.is_alone() {
-            return Ok(Self(Source::Plain(text.iter_shuffle(seq_len, batch_size))));
-        }
         let plan = BatchPlan::new(windows, batch_size, share, LastBatch::Dropped)?;
         let starts = if plan.count() == 0 {
             Tensor::f_empty([0], (Kind::Int64, data.device()))?
@@ -76,6 +132,9 @@ impl ShardedTextIter {
         batch_size: i64,
         share: Share,
     ) -> Result<Self, DataError> {
+        if share.is_alone() {
+            return Self::plain(text, seq_len, batch_size);
+        }
         Self::split_by(text, seq_len, batch_size, share, random::joint_order)
     }
 
@@ -88,9 +147,6 @@ impl ShardedTextIter {
     ) -> Result<Self, DataError> {
         let data = text.data();
         let windows = windows(&data, seq_len, share)?;
-        if share.is_alone() {
-            return Ok(Self(Source::Plain(text.iter_shuffle(seq_len, batch_size))));
-        }
         let plan = SplitPlan::new(windows, batch_size, share, LastBatch::Dropped)?;
         // Where tch draws it, too, and also when it is not enough for a batch.
         let order = draw(windows, Device::Cpu)?.f_to_device(data.device())?;
@@ -199,7 +255,7 @@ impl Plan {
             Plan::Split(plan, holder) => (plan, holder),
         };
         match plan.part(number) {
-            Some(part) => holder.hold(part.weight).map(|()| Some((part.start, part.rows))),
+            Some(part) => holder.hold(part).map(|()| Some((part.start, part.rows))),
             None => {
                 holder.release();
                 Ok(None)
@@ -345,6 +401,21 @@ mod tests {
         assert!(matches!(error, DataError::FewerRowsThanRanks { rows: 2, world_size: 3, .. }));
         let mut alone = ShardedTextIter::split(&text, 2, 5, Share::ALONE);
         assert_eq!(starts(&mut alone, 2).concat().len(), 10);
+    }
+
+    #[test]
+    fn whole_batches_are_the_same_on_every_rank() {
+        let text = counting("whole", 40);
+        let of = |rank, order| {
+            let whole = ShardedTextIter::f_whole(&text, 4, 5, share(rank, 3), order);
+            starts(&mut whole.unwrap(), 4)
+        };
+        let order = bridge::randperm(ORDER.seed + ORDER.epoch, 37).unwrap();
+        assert_eq!(
+            (of(0, Some(ORDER)).concat(), of(2, Some(ORDER))),
+            (order[..35].to_vec(), of(1, Some(ORDER)))
+        );
+        assert_eq!(of(0, None).concat().len(), 35);
     }
 
     #[test]

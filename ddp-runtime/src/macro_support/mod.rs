@@ -3,6 +3,7 @@
 //! Each is a thin cover over public API. Where the attribute cannot know a type, the function takes any type and acts on
 //! those it knows (`Any`), or the expansion lets method resolution choose (`probe`).
 mod advice;
+mod marked;
 mod probe;
 
 use std::any::Any;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use tch::nn::VarStore;
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::data::{self, Order, ShardedIter2, epoch as clock};
+use crate::data::{Order, ShardedIter2, epoch as clock};
 use crate::device as devices;
 use crate::error::{Error, Result};
 use crate::options;
@@ -20,9 +21,11 @@ use crate::scope::{Scope, current_share, end_process};
 use crate::session;
 use crate::world;
 
+pub use crate::data::{BatchSize, DataError, SplitBatch};
 pub use crate::options::Batch;
 pub use crate::output::{Level, bar, dbg, eprint, eprintln, logs, print, println};
 pub use crate::random::manual_seed;
+pub use marked::{Dealt, Items, ShardBatches, ShardItems, split};
 pub use probe::{Data, DataOf, DataOther, SaveOther, SaveStore, TypeOf, type_of};
 
 /// The options written in the attribute.
@@ -50,6 +53,15 @@ impl Options {
     pub fn batch(self, batch: Batch) -> Self {
         self.set(|options| {
             options.batch = batch;
+            Ok(())
+        })
+    }
+
+    /// `loss = ".."`
+    #[must_use]
+    pub fn loss(self, loss: &str) -> Self {
+        self.set(|options| {
+            options.loss = options::parse_loss("loss", loss)?;
             Ok(())
         })
     }
@@ -266,12 +278,6 @@ fn deal_out() {
     synchronize();
 }
 
-/// `#[ddp(shard)]`: every world-size-th item.
-pub fn shard<I: IntoIterator>(items: I) -> data::Shard<I::IntoIter> {
-    deal_out();
-    data::shard(items, current_share())
-}
-
 /// `#[ddp(each)]`: the rank draws its own items.
 pub fn each<I>(items: I) -> I {
     advice::dealt_out();
@@ -294,9 +300,55 @@ fn order(site: &'static str) -> Order {
     Order { seed, epoch: clock::epoch_at(site) }
 }
 
-/// `Iter2::new(..)`.
+/// `Iter2::new(..)`. The constructor that the program names is not called; to pass it keeps the program's import in use.
 #[must_use]
-pub fn iter2(site: &'static str, xs: &Tensor, ys: &Tensor, batch_size: i64) -> ShardedIter2 {
+pub fn iter2<C>(
+    _constructor: C,
+    site: &'static str,
+    xs: &Tensor,
+    ys: &Tensor,
+    batch_size: i64,
+) -> ShardedIter2 {
+    shared_rows(site, xs, ys, batch_size)
+}
+
+/// `Iter2::new(..)` in what a marked loop takes its items from: whole batches, in one order on all ranks.
+#[must_use]
+pub fn whole_iter2<C>(
+    _constructor: C,
+    site: &'static str,
+    xs: &Tensor,
+    ys: &Tensor,
+    batch_size: i64,
+) -> ShardedIter2 {
+    ShardedIter2::whole(xs, ys, batch_size, current_share(), whole_order(site))
+}
+
+/// `Iter2::f_new(..)` there.
+///
+/// # Errors
+/// As tch's.
+pub fn f_whole_iter2<C>(
+    _constructor: C,
+    site: &'static str,
+    xs: &Tensor,
+    ys: &Tensor,
+    batch_size: i64,
+) -> std::result::Result<ShardedIter2, TchError> {
+    ShardedIter2::f_whole(xs, ys, batch_size, current_share(), whole_order(site))
+}
+
+/// The order of whole batches; `None` where a single process draws it.
+fn whole_order(site: &'static str) -> Option<Order> {
+    synchronize();
+    match batch_rule() {
+        Batch::PerRank => Some(order(site)),
+        Batch::Global => None,
+    }
+}
+
+/// This rank's share of the batches of pairs of rows.
+fn shared_rows(site: &'static str, xs: &Tensor, ys: &Tensor, batch_size: i64) -> ShardedIter2 {
     deal_out();
     match batch_rule() {
         Batch::PerRank => ShardedIter2::new(xs, ys, batch_size, current_share(), order(site)),
@@ -308,7 +360,8 @@ pub fn iter2(site: &'static str, xs: &Tensor, ys: &Tensor, batch_size: i64) -> S
 ///
 /// # Errors
 /// As tch's.
-pub fn f_iter2(
+pub fn f_iter2<C>(
+    _constructor: C,
     site: &'static str,
     xs: &Tensor,
     ys: &Tensor,

@@ -26,46 +26,72 @@ pub struct Data<'a, T>(pub &'a T);
 pub trait DataOf<'a> {
     /// What makes them in its place.
     type Source;
-    /// The source; `site` is where in the program it stands.
+    /// The source, whose batches are dealt out; `site` is where in the program it stands.
     fn data(&self, site: &'static str) -> Self::Source;
+    /// The source of whole batches, in one order on all ranks.
+    fn whole(&self, site: &'static str) -> Self::Source;
 }
 
 /// Any other receiver.
 pub trait DataOther<'a, T> {
     /// The receiver itself.
     fn data(&self, site: &'static str) -> &'a T;
+    /// The receiver itself.
+    fn whole(&self, site: &'static str) -> &'a T;
 }
 
 impl<'a, T> DataOther<'a, T> for Data<'a, T> {
     fn data(&self, _site: &'static str) -> &'a T {
         self.0
     }
+
+    fn whole(&self, _site: &'static str) -> &'a T {
+        self.0
+    }
 }
 
 /// A data set of tch, shared.
-pub struct SharedDataset<'a>(&'a Dataset, &'static str);
+pub struct SharedDataset<'a> {
+    data: &'a Dataset,
+    site: &'static str,
+    whole: bool,
+}
 
 impl SharedDataset<'_> {
     /// As `Dataset::train_iter`, this rank's share.
     #[must_use]
     pub fn train_iter(&self, batch_size: i64) -> ShardedIter2 {
-        super::iter2(self.1, &self.0.train_images, &self.0.train_labels, batch_size)
+        let (xs, ys) = (&self.data.train_images, &self.data.train_labels);
+        if self.whole {
+            super::whole_iter2((), self.site, xs, ys, batch_size)
+        } else {
+            super::shared_rows(self.site, xs, ys, batch_size)
+        }
     }
 }
 
 /// A text of tch, shared.
-pub struct SharedText<'a>(&'a TextData, &'static str);
+pub struct SharedText<'a> {
+    data: &'a TextData,
+    site: &'static str,
+    whole: bool,
+}
 
 impl SharedText<'_> {
     /// As `TextData::iter_shuffle`, this rank's share.
     #[must_use]
     pub fn iter_shuffle(&self, seq_len: i64, batch_size: i64) -> ShardedTextIter {
+        let (text, share) = (self.data, current_share());
+        if self.whole {
+            let order = super::whole_order(self.site);
+            return ShardedTextIter::whole(text, seq_len, batch_size, share, order);
+        }
         deal_out();
         match batch_rule() {
             Batch::PerRank => {
-                ShardedTextIter::new(self.0, seq_len, batch_size, current_share(), order(self.1))
+                ShardedTextIter::new(text, seq_len, batch_size, share, order(self.site))
             }
-            Batch::Global => ShardedTextIter::split(self.0, seq_len, batch_size, current_share()),
+            Batch::Global => ShardedTextIter::split(text, seq_len, batch_size, share),
         }
     }
 }
@@ -75,7 +101,10 @@ macro_rules! known_data {
         impl<'a> DataOf<'a> for &Data<'a, $holder> {
             type Source = $source<'a>;
             fn data(&self, site: &'static str) -> $source<'a> {
-                $source(self.0, site)
+                $source { data: self.0, site, whole: false }
+            }
+            fn whole(&self, site: &'static str) -> $source<'a> {
+                $source { data: self.0, site, whole: true }
             }
         }
     )*};

@@ -6,9 +6,29 @@ use std::collections::HashSet;
 use tch::Tensor;
 
 use crate::bridge::checksum;
+use crate::control::Header;
+use crate::data::weight::Counts;
 use crate::error::{During, Error, Result};
 use crate::group::Group;
 use crate::sync::leaf::{LeafTable, first_difference};
+
+/// Requires that the batch that this backward belongs to, if the ranks share one, has as many rows on every rank.
+pub(super) fn share_one_batch(headers: &[Header]) -> Result<()> {
+    let rows = |rank: usize| match Counts::batch_of(headers[rank].extra) {
+        0 => format!("rank {rank} steps outside of a shared batch"),
+        rows => format!("rank {rank} steps on its part of {rows} samples"),
+    };
+    let mut present = (0..headers.len()).filter(|&rank| !headers[rank].aside);
+    let Some(first) = present.next() else { return Ok(()) };
+    let batch = |rank: usize| Counts::batch_of(headers[rank].extra);
+    match present.find(|&rank| batch(rank) != batch(first)) {
+        Some(rank) => Err(Error::mismatch(
+            format!("{}, {}", rows(first), rows(rank)),
+            "read the same data, in the same order and in batches of one size, on every rank",
+        )),
+        None => Ok(()),
+    }
+}
 
 /// The leaves, of `known` ones, that any rank reached.
 pub(super) fn union(group: &mut Group, known: usize, own: &[u32]) -> Result<Vec<u32>> {

@@ -13,7 +13,7 @@
 //!
 //! Parts of one batch that are unequal count by their size (Note [The weight of a part]): `begin` returns the factor, and the
 //! engine multiplies the gradient at the roots with it. In a backward where only rank 0 counts, since leaves turned out to
-//! be unequal, its part stands for the whole batch and the factor is 1.
+//! be unequal, its part stands for the whole batch and the factor is the other one.
 //!
 //! The mean of what was averaged before is itself, so a gradient that accumulates over several backwards stays right.
 use std::collections::{HashMap, HashSet};
@@ -24,6 +24,7 @@ use tch::Tensor;
 use crate::bridge::{GradState, grad_into_view, set_grad};
 use crate::comm::ReduceOp;
 use crate::control::{Header, Operation};
+use crate::data::weight::Counts;
 use crate::error::{During, Error, Result};
 use crate::group::Group;
 use crate::sync::agree;
@@ -107,18 +108,17 @@ impl Reducer {
         Ok(())
     }
 
-    /// A backward is about to reach these leaves, and this rank's loss counts `weight` times. Returns the factor for its
-    /// roots.
+    /// A backward is about to reach these leaves, and this rank's loss counts so much. Returns the factor for its roots.
     pub(crate) fn begin(
         &mut self,
         group: &mut Group,
         leaves: &[(usize, &Tensor)],
-        weight: f64,
+        counts: Counts,
     ) -> Result<f64> {
         group.count_backward();
         if self.muted {
             // What accumulates now is averaged with a later backward, whose weight is another.
-            return Ok(weight);
+            return Ok(counts.factor);
         }
         self.stores.absorb(&mut self.table)?;
         let walk = self.walk(leaves)?;
@@ -127,7 +127,7 @@ impl Reducer {
             backwards: group.backwards(),
             subject: walk.hash,
             table: self.table.hash(),
-            extra: weight.to_bits().cast_signed(),
+            extra: counts.word(),
             aside: false,
         };
         let (control, watch) = group.control();
@@ -145,7 +145,7 @@ impl Reducer {
             self.wait_for_headers(group)?;
         }
         let lead_alone = self.pass.as_ref().is_some_and(|pass| !pass.unequal.is_empty());
-        Ok(if lead_alone { 1.0 } else { weight })
+        Ok(if lead_alone { counts.alone } else { counts.factor })
     }
 
     /// This rank's part in a backward of the others: nothing. See Note [Standing aside].
@@ -350,6 +350,7 @@ impl Reducer {
         if headers.iter().any(|header| header.table != headers[0].table) {
             return Err(agree::different_parameters(group, &self.table.describe())?);
         }
+        agree::share_one_batch(headers)?;
         let Some(pass) = &mut self.pass else { return Ok(()) };
         let walk = Arc::clone(&pass.walk);
         pass.correction = correction(headers);
@@ -429,12 +430,13 @@ impl Reducer {
     }
 }
 
-/// What a mean over all ranks has to be multiplied with where some of them stand aside. The words are the ranks' weights
-/// (Note [The weight of a part]), whose mean is 1 where nobody does.
+/// What a mean over all ranks has to be multiplied with where some of them stand aside. The words say what the ranks' parts
+/// count (Note [The weight of a part]), which on average is 1 where nobody does. A sum needs no correction.
 fn correction(headers: &[Header]) -> f64 {
     let present = headers.iter().filter(|header| !header.aside);
-    let weights: Vec<f64> =
-        present.map(|header| f64::from_bits(header.extra.cast_unsigned())).collect();
+    let weights: Option<Vec<f64>> =
+        present.map(|header| Counts::mean_weight(header.extra, headers.len())).collect();
+    let Some(weights) = weights else { return 1.0 };
     let total: f64 = weights.iter().sum();
     // Without any weight there is no gradient either.
     if weights.len() == headers.len() || total == 0.0 { 1.0 } else { headers.len() as f64 / total }

@@ -9,6 +9,7 @@ mod mismatch;
 mod optim;
 mod reach;
 mod shapes;
+mod split;
 mod timeline;
 mod uneven;
 mod votes;
@@ -28,6 +29,7 @@ const CASES: &[(&str, Case)] = &[
     ("reach", reach::run),
     ("shapes-loops", shapes::loops::run),
     ("shapes-steps", shapes::steps::run),
+    ("split", split::run),
     ("timeline", timeline::run),
     ("uneven", uneven::run),
     ("votes", votes::run),

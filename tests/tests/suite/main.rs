@@ -8,6 +8,7 @@ mod mismatch;
 mod reach;
 mod shapes_loops;
 mod shapes_steps;
+mod split;
 mod timeline;
 mod truth;
 mod uneven;

@@ -6,10 +6,8 @@ fn iterators(xs: &Tensor, ys: &Tensor) {
     use ::ddp_runtime::__private::{DataOf as _, DataOther as _};
     for (x, y) in ::ddp_runtime::__private::start(
         ::ddp_runtime::__private::iter2(
-                {
-                    let _ = Iter2::new;
-                    ::ddp_runtime::__private::site!()
-                },
+                Iter2::new,
+                ::ddp_runtime::__private::site!(),
                 &xs,
                 &ys,
                 32,
@@ -27,6 +25,7 @@ fn iterators(xs: &Tensor, ys: &Tensor) {
         step_text(&text);
     }
     let mut it = ::ddp_runtime::__private::f_iter2(
+        tch::data::Iter2::f_new,
         ::ddp_runtime::__private::site!(),
         &xs,
         &ys,

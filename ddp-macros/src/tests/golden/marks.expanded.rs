@@ -2,15 +2,33 @@ fn marked(games: &[Game]) {
     let __ddp_scope = ::ddp_runtime::__private::enter(
         ::ddp_runtime::__private::Options::new("marked"),
     );
+    #[allow(unused_imports)]
+    use ::ddp_runtime::__private::{ShardBatches as _, ShardItems as _};
     for start in ::ddp_runtime::__private::start(
-        ::ddp_runtime::__private::shard((0..n).step_by(32)),
+        (&&::ddp_runtime::__private::Items::new((0..n).step_by(32))).shard(),
     ) {
         opt.backward_step(&net.loss(&xs.narrow(0, start, 32.min(n - start))));
     }
     for ((x, y), (_, hint)) in ::ddp_runtime::__private::start(
-        ::ddp_runtime::__private::shard(
-            Iter2::new(&xs, &ys, 32).zip(Iter2::new(&xs, &hints, 32)),
-        ),
+        (&&::ddp_runtime::__private::Items::new(
+            ::ddp_runtime::__private::whole_iter2(
+                    Iter2::new,
+                    ::ddp_runtime::__private::site!(),
+                    &xs,
+                    &ys,
+                    32,
+                )
+                .zip(
+                    ::ddp_runtime::__private::whole_iter2(
+                        Iter2::new,
+                        ::ddp_runtime::__private::site!(),
+                        &xs,
+                        &hints,
+                        32,
+                    ),
+                ),
+        ))
+            .shard(),
     ) {
         opt.backward_step(&net.loss(&x, &y, &hint));
     }
@@ -26,10 +44,8 @@ fn marked(games: &[Game]) {
     }
     for fold in ::ddp_runtime::__private::start(::ddp_runtime::__private::same(folds)) {
         for (x, y) in ::ddp_runtime::__private::iter2(
-            {
-                let _ = Iter2::new;
-                ::ddp_runtime::__private::site!()
-            },
+            Iter2::new,
+            ::ddp_runtime::__private::site!(),
             &fold.xs,
             &fold.ys,
             32,

@@ -3,6 +3,7 @@ fn train() {
         engine::ddp::__private::Options::new("train")
             .backend("gloo")
             .batch(engine::ddp::__private::Batch::Global)
+            .loss("sum")
             .sync_batch_norm(true)
             .seed(7)
             .uneven("join")

@@ -1,6 +1,7 @@
 #[distributed(
     backend = "gloo",
     batch = "global",
+    loss = "sum",
     sync_batch_norm,
     seed = 7,
     uneven = "join",

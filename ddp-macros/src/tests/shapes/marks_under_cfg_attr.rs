@@ -1,5 +1,5 @@
 //! Marks under the condition that the attribute itself stands under.
-//! has: for part in start(shard(games.chunks(4)))
+//! has: for part in start((&&Items::new(games.chunks(4))).shard())
 //! lacks: cfg_attr
 
 #[distributed]

@@ -1,6 +1,6 @@
 //! Index arithmetic and slices with a mark.
-//! has: for start in start(shard((0..n).step_by(32)))
-//! has: for (i, part) in start(shard(games.chunks(256).enumerate()))
+//! has: for start in start((&&Items::new((0..n).step_by(32))).shard())
+//! has: for (i, part) in start((&&Items::new(games.chunks(256).enumerate())).shard())
 
 #[distributed]
 fn train() -> Result<()> {

@@ -1,5 +1,5 @@
 //! An own loader type, marked.
-//! has: for batch in start(shard(Loader::open(&path)?.shuffled(epoch))) { let batch = batch?;
+//! has: for batch in start((&&Items::new(Loader::open(&path)?.shuffled(epoch))).shard()) { let batch = batch?;
 
 #[distributed]
 fn train() -> Result<()> {

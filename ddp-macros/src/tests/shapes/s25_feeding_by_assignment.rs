@@ -1,6 +1,6 @@
 //! What feeds a marked loop by an assignment is not shared again.
 //! has: self.batches = data.train_iter(64);
-//! has: for (x, y) in start(shard(&mut self.batches))
+//! has: for (x, y) in start((&&Items::new(&mut self.batches)).shard())
 //! has: it = Iter2::new(&xs, &ys, 32);
 //! has: other = (&&Data(&data)).data(site!()).train_iter(64);
 

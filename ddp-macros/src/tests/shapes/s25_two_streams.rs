@@ -1,7 +1,7 @@
-//! Two streams in lock-step: what feeds a marked loop is not shared again.
-//! has: for ((x, y), (_, hint)) in start(shard(Iter2::new(&xs, &ys, 32).zip(Iter2::new(&xs, &hints, 32))))
-//! has: let hints = Iter2::new(&xs, &hints, 32);
-//! lacks: iter2(
+//! Two streams in lock-step: what feeds a marked loop is not shared again, and has one order on all ranks.
+//! has: for ((x, y), (_, hint)) in start((&&Items::new(whole_iter2(Iter2::new, site!(), &xs, &ys, 32).zip(whole_iter2(Iter2::new, site!(), &xs, &hints, 32)))).shard())
+//! has: let hints = whole_iter2(Iter2::new, site!(), &xs, &hints, 32);
+//! lacks: (iter2(
 
 #[distributed]
 fn train() -> Result<()> {
