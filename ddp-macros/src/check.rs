@@ -37,6 +37,9 @@ pub(crate) fn check(body: &Block, loops: &Loops, errors: &mut Errors) {
         match exit {
             Unvoted::Break(exit) => errors.on(exit, errors::BREAK_UNVOTED),
             Unvoted::Continue(exit) => errors.on(exit, errors::CONTINUE_UNVOTED),
+            Unvoted::Return(exit) => errors.on(exit, errors::RETURN_UNVOTED),
+            Unvoted::Step(step) => errors.on(step, errors::STEP_UNVOTED),
+            Unvoted::While(condition) => errors.on(condition, errors::WHILE_UNVOTED),
         }
     }
     if loops.facts.iter().any(|facts| facts.mark == Some(Mark::Shard)) {

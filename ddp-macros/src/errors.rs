@@ -147,41 +147,62 @@ pub(crate) const CANNOT_SHARE_WHILE: Fault = fault(
 
 pub(crate) const SEVERAL_DEVICES: Fault = fault(
     "this function places work on several devices itself; use one device",
-    "the launcher starts one process for each device, and gives each rank its own",
+    "the launcher starts one process for each device, and gives each rank its own; #[ddp(skip)] on the \
+     statement leaves its devices as they are",
 );
 pub(crate) const STEP_ON_THREAD: Fault = fault(
     "this step runs on a thread of its own; step on the marked function's thread",
-    "the ranks meet in every backward, so all of them must take their steps in one order",
+    "the ranks meet in every backward, so all of them must take their steps in one order; #[ddp(skip)] on the \
+     statement if this is another kind of step",
 );
 
 pub(crate) fn collective_in_branch(name: &str) -> Fault {
     made(
         format!("{name} waits for all ranks; take it out of the branch"),
         "only some ranks run this branch, and they would wait for the others; saving a store on the \
-         main rank alone, and printing there, is done by #[distributed] as it is",
+         main rank alone, and printing there, is done by #[distributed] as it is; #[ddp(skip)] on the \
+         statement if all ranks do run it",
     )
 }
 
 pub(crate) fn collective_in_main_only(name: &str) -> Fault {
     made(
         format!("{name} waits for all ranks; take it out of the section of the main rank"),
-        "only one rank runs this section, and it would wait for the others",
+        "only one rank runs this section, and it would wait for the others; #[ddp(skip)] on the statement if \
+         this is no call of ddp's",
     )
 }
 
 pub(crate) const CONTINUE_UNVOTED: Fault = fault(
     "each rank would decide this `continue` alone; write `if skip_if(cond) { continue }`",
     "the value is the rank's own: a rank that skips the backward leaves the others waiting for its \
-     gradients, so all ranks must skip together",
+     gradients, so all ranks must skip together; #[ddp(skip)] on the `if` says that they do",
 );
 pub(crate) const BREAK_UNVOTED: Fault = fault(
     "each rank would decide this `break` alone; write `if should_stop(cond) { break }`",
     "the value is the rank's own: a rank that stops leaves the others waiting for its gradients, so \
-     all ranks must stop together",
+     all ranks must stop together; #[ddp(skip)] on the `if` says that they do",
+);
+pub(crate) const RETURN_UNVOTED: Fault = fault(
+    "each rank would decide this `return` alone; write `if should_stop(cond) { return .. }`",
+    "the value is the rank's own: a rank that leaves has the others wait for its gradients, so all \
+     ranks must leave together; #[ddp(skip)] on the `if` says that they do",
+);
+pub(crate) const STEP_UNVOTED: Fault = fault(
+    "each rank would decide this step alone; write `if skip_if(!cond) { continue }` before it",
+    "the value is the rank's own: a rank without this step has other weights than the others, or lets \
+     them wait, so all ranks must skip together; #[ddp(skip)] on the `if` says that they do",
+);
+pub(crate) const WHILE_UNVOTED: Fault = fault(
+    "each rank would decide the end of this loop alone; write `while !should_stop(!cond)`",
+    "the value is the rank's own: a rank that stops leaves the others waiting for its gradients, so all \
+     ranks must stop together; `mean(value)` in the condition does as well, and #[ddp(skip)] on the loop \
+     leaves it as it is",
 );
 pub(crate) const RANDOM_ORDER: Fault = fault(
     "each rank would draw another order here; use a seeded generator",
-    "for example `StdRng::seed_from_u64(epoch)`: the ranks deal out one order, which all must agree on",
+    "for example `StdRng::seed_from_u64(epoch)`: the ranks deal out one order, which all must agree on; \
+     #[ddp(skip)] on the statement if this order is not dealt out",
 );
 
 /// The words of a list, each in quotes, the last after "and".

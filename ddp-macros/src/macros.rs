@@ -65,6 +65,9 @@ const OF_VALUES: [&str; 16] = [
 /// The attribute of an opened macro.
 const OPEN: &str = "__ddp_open";
 
+/// The attribute of a macro that the body defines itself, whatever its name.
+pub(crate) const OWN: &str = "__ddp_own";
+
 /// The last name of a macro's path.
 pub(crate) fn name(path: &Path) -> String {
     path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default()
@@ -80,10 +83,10 @@ pub(crate) fn is_one_of(path: &Path, names: &[&str], roots: &[&str]) -> bool {
         }
 }
 
-/// The macro that an expression invokes, whether it is open or not.
+/// The macro that an expression invokes, whether it is open or not; none that the body defines itself.
 pub(crate) fn invoked(expr: &Expr) -> Option<&Macro> {
     match expr {
-        Expr::Macro(inner) => Some(&inner.mac),
+        Expr::Macro(inner) if !has(&inner.attrs, OWN) => Some(&inner.mac),
         Expr::Call(call) => opened(call),
         _ => None,
     }
@@ -92,30 +95,48 @@ pub(crate) fn invoked(expr: &Expr) -> Option<&Macro> {
 /// The macro whose arguments a call holds, if it stands for an opened one.
 pub(crate) fn opened(call: &ExprCall) -> Option<&Macro> {
     match &*call.func {
-        Expr::Macro(inner) if is_open(inner) => Some(&inner.mac),
+        Expr::Macro(inner) if has(&inner.attrs, OPEN) => Some(&inner.mac),
         _ => None,
     }
 }
 
-fn is_open(mac: &ExprMacro) -> bool {
-    mac.attrs.iter().any(|attr| attr.path().is_ident(OPEN))
-}
+/// The values of a macro, in their order.
+pub(crate) type Values = Punctuated<Expr, Token![,]>;
 
-/// Opens the expression, if it is a macro whose arguments can be told.
-pub(crate) fn open(expr: &mut Expr) {
-    if let Expr::Macro(inner) = expr
-        && !is_open(inner)
-        && let Some(arguments) = arguments(&inner.mac)
-    {
-        let attrs = std::mem::take(&mut inner.attrs);
-        *expr = Expr::Call(call(attrs, inner.mac.clone(), arguments));
+/// The values that an opened macro is given.
+pub(crate) fn values(expr: &Expr) -> Option<&Values> {
+    match expr {
+        Expr::Call(call) if opened(call).is_some() => Some(&call.args),
+        _ => None,
     }
 }
 
-/// Opens a macro that is a statement.
-pub(crate) fn open_statement(stmt: &mut StmtMacro) -> Option<Expr> {
-    let arguments = arguments(&stmt.mac)?;
-    Some(Expr::Call(call(std::mem::take(&mut stmt.attrs), stmt.mac.clone(), arguments)))
+fn has(attrs: &[Attribute], tag: &str) -> bool {
+    attrs.iter().any(|attr| attr.path().is_ident(tag))
+}
+
+/// Opens the expression, if it is a macro whose arguments can be told; those of the names `own` are the body's.
+pub(crate) fn open(expr: &mut Expr, own: &[String]) {
+    if let Expr::Macro(ExprMacro { attrs, mac }) = expr
+        && !has(attrs, OPEN)
+        && let Some(opened) = opened_form(attrs, mac, own)
+    {
+        *expr = opened;
+    }
+}
+
+/// As `open`, for a macro that is a statement.
+pub(crate) fn open_statement(stmt: &mut StmtMacro, own: &[String]) -> Option<Expr> {
+    opened_form(&mut stmt.attrs, &stmt.mac, own)
+}
+
+fn opened_form(attrs: &mut Vec<Attribute>, mac: &Macro, own: &[String]) -> Option<Expr> {
+    if mac.path.get_ident().is_some_and(|name| own.iter().any(|own| name == own)) {
+        attrs.push(marks::tag(OWN));
+        return None;
+    }
+    let arguments = arguments(mac)?;
+    Some(Expr::Call(call(std::mem::take(attrs), mac.clone(), arguments)))
 }
 
 /// Puts the arguments of an opened macro back into it.
@@ -167,13 +188,13 @@ fn is_plain(tokens: &TokenStream) -> bool {
 
 /// What a macro is given.
 struct Arguments {
-    values: Punctuated<Expr, Token![,]>,
+    values: Values,
     /// What stands between the first value and the second, in `vec![x; n]` and `matches!(x, pattern if y)`.
     between: TokenStream,
 }
 
 impl Arguments {
-    fn list(values: Punctuated<Expr, Token![,]>) -> Self {
+    fn list(values: Values) -> Self {
         Self { values, between: TokenStream::new() }
     }
 }
@@ -225,7 +246,7 @@ fn matching(input: ParseStream<'_>) -> Result<Arguments> {
 }
 
 /// A list in which not all is an expression, as `target: "net"` and `%loss` in log macros: what is none stays tokens.
-fn pieces(input: ParseStream<'_>) -> Result<Punctuated<Expr, Token![,]>> {
+fn pieces(input: ParseStream<'_>) -> Result<Values> {
     let mut values = Punctuated::new();
     let ends = |input: ParseStream<'_>| input.is_empty() || input.peek(Token![,]);
     while !input.is_empty() {

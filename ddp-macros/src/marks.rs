@@ -10,8 +10,8 @@ use quote::ToTokens;
 use syn::punctuated::Punctuated;
 use syn::visit_mut::{self, VisitMut};
 use syn::{
-    AttrStyle, Attribute, Block, Expr, ExprConst, ExprRepeat, Item, Local, Meta, Pat, Stmt, Token,
-    Type, token,
+    AttrStyle, Attribute, Block, Expr, ExprConst, ExprRepeat, Item, ItemMacro, Local, Meta, Pat,
+    Stmt, Token, Type, token,
 };
 
 /// What the user says about a loop.
@@ -96,7 +96,10 @@ fn word(attr: &Attribute) -> Option<Ident> {
 
 /// Takes our own attributes away.
 pub(crate) fn clear(attrs: &mut Vec<Attribute>) {
-    attrs.retain(|attr| !is_number(attr) && !attr.path().is_ident(SKIP));
+    let is_ours = |attr: &Attribute| {
+        is_number(attr) || attr.path().is_ident(SKIP) || attr.path().is_ident(macros::OWN)
+    };
+    attrs.retain(|attr| !is_ours(attr));
 }
 
 /// The attributes of a loop.
@@ -106,6 +109,14 @@ pub(crate) fn loop_attrs(expr: &mut Expr) -> Option<&mut Vec<Attribute>> {
         Expr::While(expr) => Some(&mut expr.attrs),
         Expr::Loop(expr) => Some(&mut expr.attrs),
         _ => None,
+    }
+}
+
+/// The attributes of what may have a tag of ours: a loop, or a macro.
+pub(crate) fn tagged_attrs(expr: &mut Expr) -> Option<&mut Vec<Attribute>> {
+    match expr {
+        Expr::Macro(expr) => Some(&mut expr.attrs),
+        expr => loop_attrs(expr),
     }
 }
 
@@ -148,7 +159,7 @@ leftmost!(leftmost_attrs_mut, attrs_of_mut, &mut Vec<Attribute>, &mut);
 
 /// Reads all marks of the body and numbers its loops; what is wrong goes to `errors`.
 pub(crate) fn take(body: &mut Block, errors: &mut Errors) -> Marks {
-    let mut taker = Taker { errors, marks: Vec::new(), lets: 0 };
+    let mut taker = Taker { errors, marks: Vec::new(), lets: 0, own_macros: Vec::new() };
     taker.visit_block_mut(body);
     taker.marks
 }
@@ -157,6 +168,8 @@ struct Taker<'a> {
     errors: &'a mut Errors,
     marks: Marks,
     lets: usize,
+    /// The macros that the body has defined so far.
+    own_macros: Vec<String>,
 }
 
 impl Taker<'_> {
@@ -206,7 +219,7 @@ impl Taker<'_> {
 impl VisitMut for Taker<'_> {
     fn visit_stmt_mut(&mut self, stmt: &mut Stmt) {
         if let Stmt::Macro(mac) = stmt
-            && let Some(opened) = macros::open_statement(mac)
+            && let Some(opened) = macros::open_statement(mac, &self.own_macros)
         {
             *stmt = Stmt::Expr(opened, mac.semi_token);
         }
@@ -225,7 +238,7 @@ impl VisitMut for Taker<'_> {
     }
 
     fn visit_expr_mut(&mut self, expr: &mut Expr) {
-        macros::open(expr);
+        macros::open(expr, &self.own_macros);
         let is_for = matches!(expr, Expr::ForLoop(_));
         if let Some(attrs) = loop_attrs(expr) {
             self.loop_mark(attrs, is_for);
@@ -254,7 +267,13 @@ impl VisitMut for Taker<'_> {
 
     // What is computed at compile time is no part of the training.
     fn visit_expr_const_mut(&mut self, _: &mut ExprConst) {}
-    fn visit_item_mut(&mut self, _: &mut Item) {}
+
+    fn visit_item_mut(&mut self, item: &mut Item) {
+        if let Item::Macro(ItemMacro { ident: Some(name), .. }) = item {
+            self.own_macros.push(name.to_string());
+        }
+    }
+
     fn visit_pat_mut(&mut self, _: &mut Pat) {}
     fn visit_type_mut(&mut self, _: &mut Type) {}
 }

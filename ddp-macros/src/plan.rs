@@ -1,17 +1,20 @@
 //! The plan: what is to be done at each loop and parameter, as plain decisions.
 
+use crate::analysis;
 use crate::analysis::loops::{Facts, Kind, Loops};
 use crate::analysis::names;
 use crate::analysis::source::Source;
 use crate::marks::Mark;
 use proc_macro2::Ident;
-use syn::{Attribute, FnArg, Pat, PatType, Signature, Type};
+use syn::{Attribute, Expr, FnArg, Pat, PatType, Signature, Type};
 
 /// All decisions about one function.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) registers: Vec<Register>,
     pub(crate) loops: Vec<LoopPlan>,
+    /// What counts the epochs of a `while` or `loop`, by the number of the loop.
+    pub(crate) counters: Vec<(usize, Expr)>,
     /// The numbers of the `let`s whose batches a marked loop takes, with its mark.
     pub(crate) feeding: Vec<(usize, Mark)>,
     /// The places, given a value by an assignment, whose batches a marked loop takes.
@@ -80,12 +83,17 @@ pub(crate) fn decide(signature: &Signature, loops: &Loops) -> Plan {
         own_data: matches!(one.mark, Some(Mark::Shard | Mark::Each)),
     });
     let mut decided: Vec<LoopPlan> = decided.collect();
+    let mut counters = Vec::new();
     for number in epochs(facts) {
-        decided[number].epoch = true;
+        match &facts[number].counter {
+            Some(counter) => counters.push((number, counter.clone())),
+            None => decided[number].epoch = true,
+        }
     }
     Plan {
         registers: stores(signature),
         loops: decided,
+        counters,
         feeding: loops.feeding.clone(),
         feeding_places: loops.feeding_places.clone(),
     }
@@ -119,15 +127,14 @@ fn epochs(all: &[Facts]) -> Vec<usize> {
 }
 
 fn counts(facts: &Facts) -> bool {
-    facts.kind == Kind::For
-        && facts.source == Source::Plain
+    let numbers = facts.source == Source::Plain
         && facts.variable.is_some()
-        && facts.mark.is_none_or(|mark| mark == Mark::Same)
+        && facts.mark.is_none_or(|mark| mark == Mark::Same);
+    facts.counter.is_some() || (facts.kind == Kind::For && numbers)
 }
 
 fn says_epoch(facts: &Facts) -> bool {
-    let is_epoch = |word: &str| matches!(word, "epoch" | "epochs" | "ep");
-    facts.variable.as_ref().is_some_and(|name| name.split('_').any(is_epoch))
+    facts.counter.is_some() || facts.variable.as_deref().is_some_and(analysis::says_epoch)
 }
 
 /// The parameters that are variable stores.

@@ -20,6 +20,10 @@ pub(crate) enum Site {
     Iter2 { fallible: bool },
     /// `ProgressBar::new(n)` and its like.
     Bar,
+    /// `items.progress()` and its like, which make a bar of their own.
+    Progress,
+    /// `std::fs::create_dir(path)`.
+    Folder,
     /// `x.save(path)`.
     Save,
     /// `tch::manual_seed(seed)`.
@@ -68,6 +72,7 @@ fn call_site(call: &ExprCall) -> Option<Site> {
         ("Iter2", "new", 3) => Some(Site::Iter2 { fallible: false }),
         ("Iter2", "f_new", 3) => Some(Site::Iter2 { fallible: true }),
         ("ProgressBar" | "MultiProgress", _, _) => Some(Site::Bar),
+        ("" | "fs", "create_dir", 1) => Some(Site::Folder),
         ("", "manual_seed", 1) => Some(Site::Seed),
         ("tch", "manual_seed", 1) if path.segments.len() == 2 => Some(Site::Seed),
         _ => None,
@@ -93,6 +98,9 @@ pub(crate) fn method_site(call: &ExprMethodCall) -> Option<Site> {
     let path = call.args.first();
     match (call.method.to_string().as_str(), call.args.len()) {
         ("train_iter", 1) | ("iter_shuffle", 2) if call.turbofish.is_none() => Some(Site::Data),
+        ("progress" | "try_progress", 0) | ("progress_count" | "progress_with_style", 1) => {
+            Some(Site::Progress)
+        }
         // A closure is no path.
         ("save", 1) if !matches!(path, Some(Expr::Closure(_))) => Some(Site::Save),
         _ => None,
@@ -113,10 +121,24 @@ pub(crate) fn is_dbg(mac: &Macro) -> bool {
 
 /// The level of a `log` or `tracing` macro that only the main rank is to write.
 ///
-/// Warnings and errors are written by every rank, so they are no sites at all.
-pub(crate) fn log_level(mac: &Macro) -> Option<&'static str> {
-    [("info", "Info"), ("debug", "Debug"), ("trace", "Trace")]
-        .into_iter()
-        .find(|(name, _)| macros::is_one_of(&mac.path, &[name], &["log", "tracing"]))
-        .map(|(_, level)| level)
+/// Warnings and errors are written by every rank, so they are no sites at all; nor are lines whose level is not
+/// written in them.
+pub(crate) fn log_level(expr: &Expr, mac: &Macro) -> Option<&'static str> {
+    let named = |names: &[&str]| macros::is_one_of(&mac.path, names, &["log", "tracing"]);
+    match macros::name(&mac.path).as_str() {
+        "info" if named(&["info"]) => Some("Info"),
+        "debug" if named(&["debug"]) => Some("Debug"),
+        "trace" if named(&["trace"]) => Some("Trace"),
+        "log" | "event" if named(&["log", "event"]) => macros::values(expr)?.iter().find_map(level),
+        _ => None,
+    }
+}
+
+/// `Level::Info` of `log`, `Level::INFO` of `tracing`.
+fn level(value: &Expr) -> Option<&'static str> {
+    let path = as_path(value)?;
+    let is = |names: [&str; 2]| names.iter().any(|name| ends(path, &["Level", name]));
+    let levels =
+        [(["Info", "INFO"], "Info"), (["Debug", "DEBUG"], "Debug"), (["Trace", "TRACE"], "Trace")];
+    levels.into_iter().find(|(names, _)| is(*names)).map(|(_, level)| level)
 }

@@ -37,8 +37,11 @@ pub use ddp_env::Topology;
 pub use ddp_macros::{SplitBatch, distributed};
 pub use device::{device, rank_device};
 pub use error::{Error, Result, Who};
+pub use macro_support::shard;
 pub use options::{Backend, Batch, Loss, Malloc, Options, Uneven};
 pub use random::manual_seed;
 pub use scope::{Scope, init};
-pub use vote::{Shared, agree, main_first, main_only, mean, should_stop, skip_if, sum, sync};
+pub use vote::{
+    Shared, agree, main_first, main_only, mean, rank0, should_stop, skip_if, sum, sync,
+};
 pub use world::{is_main, local_rank, rank, world_size};

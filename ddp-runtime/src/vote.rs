@@ -193,6 +193,11 @@ pub fn main_only<T>(body: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
+/// [`main_only`] under the name that PyTorch's users know the main rank by.
+pub fn rank0<T>(body: impl FnOnce() -> T) -> Option<T> {
+    main_only(body)
+}
+
 /// Runs `body` on every rank, on the first of each host before the others: for downloads, conversions, folders. What the
 /// first one made is there for the others.
 ///

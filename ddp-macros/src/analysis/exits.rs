@@ -16,7 +16,7 @@ use quote::ToTokens;
 use syn::visit::{self, Visit};
 use syn::{
     BinOp, Block, Expr, ExprAssign, ExprBinary, ExprBreak, ExprClosure, ExprContinue, ExprForLoop,
-    ExprIf, ExprLoop, ExprMatch, ExprWhile, Label, Lifetime, Local, Pat,
+    ExprIf, ExprLoop, ExprMatch, ExprReturn, ExprWhile, Label, Lifetime, Local, Pat, Stmt,
 };
 
 /// An exit that no vote stands before.
@@ -24,6 +24,11 @@ use syn::{
 pub(crate) enum Unvoted {
     Break(TokenStream),
     Continue(TokenStream),
+    Return(TokenStream),
+    /// A step that stands in one branch only.
+    Step(TokenStream),
+    /// The condition of a `while`.
+    While(TokenStream),
 }
 
 /// Looks for exits that each rank would take alone.
@@ -187,12 +192,36 @@ impl Exits<'_> {
         }
     }
 
+    /// The name of the first step that surely is taken in the expression.
+    fn first_step(&self, expr: &Expr) -> Option<TokenStream> {
+        let mut first = None;
+        any_expr(expr, &mut |expr| match expr {
+            Expr::MethodCall(call) if steps::of_method(call, &self.names) == Some(Step::Direct) => {
+                first = Some(call.method.to_token_stream());
+                true
+            }
+            _ => false,
+        });
+        first
+    }
+
     fn apart(&mut self, visit: impl FnOnce(&mut Self)) {
         let around = std::mem::take(&mut self.around);
         let deciding = std::mem::take(&mut self.deciding);
         visit(self);
         self.around = around;
         self.deciding = deciding;
+    }
+}
+
+/// Whether the value is an error: `Err(..)`, or what a macro makes of one.
+fn is_failure(value: &Expr) -> bool {
+    match value {
+        Expr::Call(call) => recognise::callee(call)
+            .map_or_else(|| macros::opened(call).is_some(), |path| macros::name(path) == "Err"),
+        Expr::MethodCall(call) => is_failure(&call.receiver),
+        Expr::Macro(_) => true,
+        _ => false,
     }
 }
 
@@ -224,7 +253,15 @@ impl Visit<'_> for Exits<'_> {
     }
 
     fn visit_expr_while(&mut self, expr: &ExprWhile) {
-        self.within(&expr.attrs, expr.label.as_ref(), |this| visit::visit_expr_while(this, expr));
+        self.within(&expr.attrs, expr.label.as_ref(), |this| {
+            visit::visit_expr_while(this, expr);
+            // What the condition reads may be given its value in the body.
+            let trains =
+                this.around.last().is_some_and(|around| around.trains && around.holds_shared);
+            if trains && this.is_own(&expr.cond) {
+                this.found.push(Unvoted::While(expr.cond.to_token_stream()));
+            }
+        });
     }
 
     fn visit_expr_loop(&mut self, expr: &ExprLoop) {
@@ -271,6 +308,18 @@ impl Visit<'_> for Exits<'_> {
     fn visit_expr_if(&mut self, expr: &ExprIf) {
         self.visit_expr(&expr.cond);
         let own = usize::from(self.is_own(&expr.cond));
+        if own > 0 && self.around.iter().any(|around| around.shared) {
+            let otherwise =
+                expr.else_branch.as_ref().and_then(|(_, branch)| self.first_step(branch));
+            let step = expr.then_branch.stmts.iter().find_map(|stmt| match stmt {
+                Stmt::Expr(inner, _) => self.first_step(inner),
+                Stmt::Local(local) => self.first_step(&local.init.as_ref()?.expr),
+                _ => None,
+            });
+            if let (Some(step), None) | (None, Some(step)) = (step, otherwise) {
+                self.found.push(Unvoted::Step(step));
+            }
+        }
         self.deciding += own;
         self.visit_block(&expr.then_branch);
         if let Some((_, branch)) = &expr.else_branch {
@@ -284,6 +333,20 @@ impl Visit<'_> for Exits<'_> {
         let target = self.target(expr.label.as_ref());
         if target.is_some_and(|around| around.trains && (around.shared || around.holds_shared)) {
             self.found.push(Unvoted::Break(expr.to_token_stream()));
+        }
+    }
+
+    /// A rank that fails may leave alone: its error ends the job, and is what the user reads.
+    fn visit_expr_return(&mut self, expr: &ExprReturn) {
+        visit::visit_expr_return(self, expr);
+        let fails = expr.expr.as_ref().is_some_and(|value| is_failure(value));
+        let leaves = |around: &Around| {
+            around.trains
+                && (around.shared || around.holds_shared)
+                && self.deciding > around.deciding
+        };
+        if !fails && self.around.iter().any(leaves) {
+            self.found.push(Unvoted::Return(expr.to_token_stream()));
         }
     }
 

@@ -8,8 +8,8 @@ use crate::macros;
 use crate::marks::{self, Mark, Marks};
 use syn::visit::{self, Visit};
 use syn::{
-    Attribute, Block, Expr, ExprAssign, ExprClosure, ExprConst, ExprForLoop, ExprLoop, ExprWhile,
-    Item, Local, Macro, Pat, Signature, Stmt, Type,
+    Attribute, BinOp, Block, Expr, ExprAssign, ExprBinary, ExprClosure, ExprConst, ExprForLoop,
+    ExprLoop, ExprWhile, Item, Local, Macro, Pat, Signature, Stmt, Type,
 };
 
 /// The keyword of a loop.
@@ -46,6 +46,8 @@ pub(crate) struct Facts {
     pub(crate) covered: bool,
     /// The single name its pattern binds.
     pub(crate) variable: Option<String>,
+    /// The place that counts the epochs of a `while` or `loop`, as in `self.epoch += 1`.
+    pub(crate) counter: Option<Expr>,
 }
 
 impl Facts {
@@ -66,7 +68,7 @@ pub(crate) struct Loops {
     pub(crate) feeding: Vec<(usize, Mark)>,
     /// The places that feed a marked loop by an assignment.
     pub(crate) feeding_places: Vec<String>,
-    /// There is a `break` or a `continue`.
+    /// Something may be done or not: a branch, an exit, the end of a `while`.
     pub(crate) exits: bool,
 }
 
@@ -76,6 +78,7 @@ pub(crate) fn find(signature: &Signature, body: &Block, marks: &Marks) -> Loops 
         names: Names::of_parameters(signature),
         marks,
         stack: Vec::new(),
+        closures: 0,
         facts: vec![None; marks.len()],
         feeding: Vec::new(),
         feeding_places: Vec::new(),
@@ -104,6 +107,7 @@ impl Default for Facts {
             indexes: false,
             covered: false,
             variable: None,
+            counter: None,
         }
     }
 }
@@ -111,8 +115,11 @@ impl Default for Facts {
 struct Finder<'a> {
     names: Names,
     marks: &'a Marks,
-    /// The numbers of the loops around the place we are at, the innermost last.
-    stack: Vec<usize>,
+    /// The loops around the place we are at, the innermost last: their numbers, and how many names had been bound
+    /// when they began.
+    stack: Vec<(usize, usize)>,
+    /// How many closures are around us inside the innermost loop.
+    closures: usize,
     facts: Vec<Option<Facts>>,
     feeding: Vec<(usize, Mark)>,
     feeding_places: Vec<String>,
@@ -122,7 +129,7 @@ struct Finder<'a> {
 
 impl Finder<'_> {
     fn enter(&mut self, number: usize, mut facts: Facts) {
-        let parent = self.stack.last().copied();
+        let parent = self.stack.last().map(|(number, _)| *number);
         facts.mark = self.marks.get(number).copied().flatten();
         facts.parent = parent;
         facts.covered =
@@ -132,20 +139,36 @@ impl Finder<'_> {
         let shared = facts.is_shared();
         self.facts[number] = Some(facts);
         if shared {
-            for (depth, around) in self.stack.iter().rev().enumerate() {
+            for (depth, (around, _)) in self.stack.iter().rev().enumerate() {
                 if let Some(facts) = &mut self.facts[*around] {
                     facts.holds_shared = true;
                     facts.wraps_shared |= depth == 0;
                 }
             }
         }
-        self.stack.push(number);
+        self.stack.push((number, self.names.count()));
+    }
+
+    /// Notes what may be the count of the epochs: a place that says so, is added to in the loop, and lives outside it.
+    fn added_to(&mut self, place: &Expr) {
+        let Some((number, bound)) = self.stack.last().copied().filter(|_| self.closures == 0)
+        else {
+            return;
+        };
+        let outside =
+            super::root(place).is_some_and(|root| !self.names.is_bound_after(bound, &root));
+        if outside
+            && super::last_name(place).is_some_and(|name| super::says_epoch(&name))
+            && let Some(facts) = &mut self.facts[number]
+        {
+            facts.counter.get_or_insert_with(|| place.clone());
+        }
     }
 
     fn step(&mut self) {
         self.steps_seen += 1;
         let mut exposed = true;
-        for (depth, around) in self.stack.iter().rev().enumerate() {
+        for (depth, (around, _)) in self.stack.iter().rev().enumerate() {
             if let Some(facts) = &mut self.facts[*around] {
                 facts.trains = true;
                 facts.direct |= depth == 0;
@@ -237,7 +260,13 @@ impl Visit<'_> for Finder<'_> {
     }
 
     fn visit_expr(&mut self, expr: &Expr) {
-        self.exits |= matches!(expr, Expr::Break(_) | Expr::Continue(_));
+        self.exits |= matches!(
+            expr,
+            Expr::Break(_) | Expr::Continue(_) | Expr::If(_) | Expr::Return(_) | Expr::While(_)
+        );
+        if let Expr::Binary(ExprBinary { left, op: BinOp::AddAssign(_), .. }) = expr {
+            self.added_to(left);
+        }
         if steps::of(expr, &self.names).is_some() {
             self.step();
         }
@@ -260,7 +289,9 @@ impl Visit<'_> for Finder<'_> {
 
     fn visit_expr_closure(&mut self, closure: &ExprClosure) {
         closure.inputs.iter().for_each(|input| self.names.shadow(input));
+        self.closures += 1;
         visit::visit_expr_closure(self, closure);
+        self.closures -= 1;
     }
 
     fn visit_macro(&mut self, mac: &Macro) {

@@ -32,7 +32,7 @@ pub(crate) mod steps;
 pub(crate) mod threads;
 
 use crate::marks;
-use syn::{Expr, Stmt};
+use syn::{Expr, ExprField, Member, Stmt};
 
 /// Whether the user asked to leave this statement alone.
 pub(crate) fn is_skipped(stmt: &Stmt) -> bool {
@@ -45,8 +45,8 @@ pub(crate) fn place(expr: &Expr) -> Option<String> {
         Expr::Reference(inner) => place(&inner.expr),
         Expr::Paren(inner) => place(&inner.expr),
         Expr::Field(field) => match &field.member {
-            syn::Member::Named(name) => Some(format!("{}.{name}", place(&field.base)?)),
-            syn::Member::Unnamed(index) => Some(format!("{}.{}", place(&field.base)?, index.index)),
+            Member::Named(name) => Some(format!("{}.{name}", place(&field.base)?)),
+            Member::Unnamed(index) => Some(format!("{}.{}", place(&field.base)?, index.index)),
         },
         expr => crate::recognise::as_path(expr)?.get_ident().map(ToString::to_string),
     }
@@ -61,4 +61,29 @@ pub(crate) fn variable(expr: &Expr) -> Option<String> {
         Expr::Unary(inner) => variable(&inner.expr),
         expr => crate::recognise::as_path(expr)?.get_ident().map(ToString::to_string),
     }
+}
+
+/// The last name of a place: `epoch` of `*epoch`, of `self.epoch`, of `self.state().epoch`.
+pub(crate) fn last_name(place: &Expr) -> Option<String> {
+    match place {
+        Expr::Field(ExprField { member: Member::Named(name), .. }) => Some(name.to_string()),
+        Expr::Paren(inner) => last_name(&inner.expr),
+        Expr::Unary(inner) => last_name(&inner.expr),
+        place => crate::recognise::as_path(place)?.get_ident().map(ToString::to_string),
+    }
+}
+
+/// The variable that a place is or is a part of, if nothing is called on the way to it.
+pub(crate) fn root(place: &Expr) -> Option<String> {
+    match place {
+        Expr::Field(inner) => root(&inner.base),
+        Expr::Paren(inner) => root(&inner.expr),
+        Expr::Unary(inner) => root(&inner.expr),
+        place => crate::recognise::as_path(place)?.get_ident().map(ToString::to_string),
+    }
+}
+
+/// Whether the name says that it counts epochs.
+pub(crate) fn says_epoch(name: &str) -> bool {
+    name.split('_').any(|word| matches!(word, "epoch" | "epochs" | "ep"))
 }

@@ -11,6 +11,8 @@ pub(crate) struct Binding {
     pub(crate) name: String,
     /// The number of the `let`, where there is one.
     pub(crate) number: Option<usize>,
+    /// It was given a value where it was before.
+    pub(crate) assigned: bool,
     pub(crate) source: Source,
     /// Its value was made from shared batches.
     pub(crate) holds_data: bool,
@@ -58,6 +60,7 @@ impl Names {
             self.bindings.push(Binding {
                 name,
                 number,
+                assigned: false,
                 source,
                 holds_data: init.is_some_and(makes_batches),
                 optimizer: typed || init.is_some_and(builds_optimizer),
@@ -71,8 +74,15 @@ impl Names {
         let source = source::of(value, self);
         let holds_data = makes_batches(value);
         let optimizer = builds_optimizer(value);
-        let name = place;
-        self.bindings.push(Binding { name, source, holds_data, optimizer, ..Binding::default() });
+        let (name, assigned) = (place, true);
+        self.bindings.push(Binding {
+            name,
+            assigned,
+            source,
+            holds_data,
+            optimizer,
+            ..Binding::default()
+        });
     }
 
     /// Notes names of which nothing is known, such as a loop's variables.
@@ -80,6 +90,16 @@ impl Names {
         for name in bound(pat) {
             self.bindings.push(Binding { name, ..Binding::default() });
         }
+    }
+
+    /// How many names were bound so far, some of them more than once.
+    pub(crate) fn count(&self) -> usize {
+        self.bindings.len()
+    }
+
+    /// Whether the name was bound after so many others.
+    pub(crate) fn is_bound_after(&self, count: usize, name: &str) -> bool {
+        self.bindings.iter().skip(count).any(|binding| !binding.assigned && binding.name == name)
     }
 
     /// What a name stands for here.

@@ -168,7 +168,7 @@ impl Visit<'_> for Ranks {
         {
             self.collective(&last.ident);
         }
-        let place = (name == "main_only").then_some(Place::MainOnly);
+        let place = matches!(name.as_str(), "main_only" | "rank0").then_some(Place::MainOnly);
         self.at(place, |this| call.args.iter().for_each(|argument| this.visit_expr(argument)));
     }
 

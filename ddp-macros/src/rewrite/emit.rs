@@ -61,6 +61,11 @@ impl Runtime {
         call(path(self.place(names, span)), span, arguments)
     }
 
+    /// An invocation of one of its macros.
+    pub(crate) fn invoke(&self, name: &str, span: Span, tokens: TokenStream) -> Expr {
+        invoke(self.place(&[name], at(span)), at(span), tokens)
+    }
+
     /// The place of a token as a value: `file:line:column`.
     ///
     /// These tokens are wholly at the user's place, as the line of a macro of a macro is that of the

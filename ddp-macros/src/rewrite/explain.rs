@@ -1,11 +1,12 @@
 //! What `#[distributed(explain)]` says in the function's documentation: each line that was changed, and to what
 //! end.
 
-use super::emit::at;
+use super::emit::{at, first_span};
 use crate::marks::Mark;
 use crate::recognise::Site;
-use proc_macro2::{Ident, Span};
-use syn::{Attribute, LitStr, parse_quote_spanned};
+use proc_macro2::Span;
+use quote::ToTokens;
+use syn::{Attribute, Expr, LitStr, parse_quote_spanned};
 
 /// The changes, in the order in which they were made; nothing where nobody asked.
 #[derive(Debug)]
@@ -24,11 +25,14 @@ impl Notes {
         }
     }
 
-    /// Notes which variable counts the epochs.
-    pub(crate) fn epoch(&mut self, name: &Ident) {
+    /// Notes what counts the epochs.
+    pub(crate) fn epoch(&mut self, counter: &Expr) {
         if self.0.is_some() {
-            let text = format!("`{name}` is the epoch that the order of the batches follows");
-            self.add(name.span(), text);
+            // Printed tokens stand apart; a place is short enough to close the gaps.
+            let counter_text = counter.to_token_stream().to_string().replace(' ', "");
+            let text =
+                format!("`{counter_text}` is the epoch that the order of the batches follows");
+            self.add(first_span(counter), text);
         }
     }
 
@@ -40,7 +44,8 @@ impl Notes {
             }
             Site::Store => "the variable store starts with the main rank's values on every rank",
             Site::Data | Site::Iter2 { .. } => "the batches are dealt out, to each rank its own",
-            Site::Bar => "the progress bar shows on the main rank",
+            Site::Folder => "where another rank was faster, the error of this folder says what to write",
+            Site::Bar | Site::Progress => "the progress bar shows on the main rank",
             Site::Save => "a variable store is saved by the main rank, and the others wait for its result",
             Site::Seed => "the seed counts for all ranks until the weights are equal, then mixed with the rank",
         });

@@ -1,15 +1,15 @@
 //! The ways out: the function's value goes through the scope, so that it can tell a return from an abandonment.
 
 use super::diverge::{diverges, diverges_stmt, is_block_like, may_diverge, may_diverge_stmt};
-use super::emit::at;
+use super::emit::{at, first_span, in_parens, method, name, reference, with_attrs};
 use crate::{macros, marks, recognise};
 use proc_macro2::{Ident, Span};
 use syn::punctuated::Punctuated;
-use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
 use syn::visit_mut::{self, VisitMut};
 use syn::{
-    Attribute, Block, Expr, ExprAsync, ExprClosure, ExprConst, ExprMacro, ExprMethodCall, ExprPath,
-    ExprReturn, ExprTuple, Item, Macro, Pat, ReturnType, Stmt, Token, Type, parse_quote_spanned,
+    Attribute, Block, Expr, ExprAsync, ExprClosure, ExprConst, ExprMacro, ExprReturn, ExprTuple,
+    Item, Macro, Pat, ReturnType, Stmt, Token, Type, parse_quote_spanned,
 };
 
 /// The name of the scope in the body.
@@ -21,28 +21,70 @@ pub(crate) const SCOPE: &str = "__ddp_scope";
 /// Input: `if done { return Ok(1); } Ok(2)`
 ///
 /// Output: `if done { return __ddp_scope.leave_result(Ok(1)); } __ddp_scope.leave_result(Ok(2))`
-pub(crate) fn rewrite(output: &ReturnType, body: &mut Block) {
+///
+/// Where the name of the type does not say whether it is a result, its type decides:
+/// `(&&__ddp_scope.returning::<Outcome>()).leave_by_type(Ok(2))`.
+///
+/// The answer is whether some exit is decided by its type.
+pub(crate) fn rewrite(output: &ReturnType, body: &mut Block) -> bool {
     if returns_never(output) {
-        return;
+        return false;
     }
-    let exit = if returns_result(output) { Exit("leave_result") } else { Exit("leave") };
+    let exit = Exit::of(output);
     Returns(exit).visit_block_mut(body);
     match returns_unit(output) {
         true => leave_unit(exit, body),
         false => leave_value(exit, body),
     }
+    matches!(exit, Exit::ByType(_))
 }
 
-/// The scope's method that values go through.
+/// How values go through the scope.
 #[derive(Clone, Copy)]
-struct Exit(&'static str);
+enum Exit<'a> {
+    /// The type is written as a `Result`, whosoever: std's, anyhow's, an alias of that name.
+    Result,
+    /// The type is no result.
+    Value,
+    /// The type may be an alias of one.
+    ByType(&'a Type),
+}
 
-/// Whether the type is written as a `Result`, whosoever: std's, anyhow's, an alias of that name.
-fn returns_result(output: &ReturnType) -> bool {
-    let ReturnType::Type(_, ty) = output else { return false };
-    match &**ty {
-        Type::Path(ty) => ty.path.segments.last().is_some_and(|last| last.ident == "Result"),
-        _ => false,
+/// Types that are no results.
+const VALUES: [&str; 28] = [
+    "bool", "char", "f32", "f64", "i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16", "u32",
+    "u64", "u128", "usize", "Arc", "Box", "BTreeMap", "ExitCode", "HashMap", "Option", "Rc",
+    "Self", "String", "Tensor", "VarStore", "Vec",
+];
+
+impl<'a> Exit<'a> {
+    fn of(output: &'a ReturnType) -> Self {
+        let ReturnType::Type(_, ty) = output else { return Exit::Value };
+        let Type::Path(path) = &**ty else { return Exit::Value };
+        let last = path.path.segments.last().map(|last| last.ident.to_string());
+        match last.as_deref() {
+            Some("Result") => Exit::Result,
+            Some(name) if !VALUES.contains(&name) && !Opaque::is_in(ty) => Exit::ByType(ty),
+            _ => Exit::Value,
+        }
+    }
+}
+
+/// Types that cannot be written in a body: `impl Trait`, and those of a macro.
+struct Opaque(bool);
+
+impl Opaque {
+    fn is_in(ty: &Type) -> bool {
+        let mut opaque = Self(false);
+        opaque.visit_type(ty);
+        opaque.0
+    }
+}
+
+impl Visit<'_> for Opaque {
+    fn visit_type(&mut self, ty: &Type) {
+        self.0 |= matches!(ty, Type::ImplTrait(_) | Type::Macro(_));
+        visit::visit_type(self, ty);
     }
 }
 
@@ -58,26 +100,24 @@ fn returns_unit(output: &ReturnType) -> bool {
 }
 
 /// `__ddp_scope.leave(value)`, with the attributes of the value on the outside.
-fn leave(exit: Exit, mut value: Expr) -> Expr {
-    let span = at(value.span());
+fn leave(exit: Exit<'_>, mut value: Expr) -> Expr {
+    let span = at(first_span(&value));
     let attrs = outer_attrs(&mut value);
-    Expr::MethodCall(ExprMethodCall {
-        attrs,
-        receiver: Box::new(Expr::Path(ExprPath {
-            attrs: Vec::new(),
-            qself: None,
-            path: Ident::new(SCOPE, span).into(),
-        })),
-        dot_token: Token![.](span),
-        method: Ident::new(exit.0, span),
-        turbofish: None,
-        paren_token: syn::token::Paren(span),
-        args: [value].into_iter().collect(),
-    })
+    let scope = name(&Ident::new(SCOPE, span));
+    let left = match exit {
+        Exit::Result => method(scope, "leave_result", span, [value]),
+        Exit::Value => method(scope, "leave", span, [value]),
+        Exit::ByType(ty) => {
+            let returning = parse_quote_spanned!(span=> #scope.returning::<#ty>());
+            let seen = in_parens(reference(reference(returning, span), span), span);
+            method(seen, "leave_by_type", span, [value])
+        }
+    };
+    with_attrs(attrs, left)
 }
 
 /// As `leave`, for a value at the end of the body, which may turn out to be of type `!`.
-fn leave_end(exit: Exit, value: Expr) -> Expr {
+fn leave_end(exit: Exit<'_>, value: Expr) -> Expr {
     let quiet = may_diverge(&value);
     let value = leave(exit, value);
     if quiet { unreachable_allowed(value) } else { value }
@@ -86,7 +126,7 @@ fn leave_end(exit: Exit, value: Expr) -> Expr {
 /// A call of the user may diverge, which is his right; that the scope's call behind it is unreachable then is
 /// nothing to warn about.
 fn unreachable_allowed(mut value: Expr) -> Expr {
-    let span = at(value.span());
+    let span = at(first_span(&value));
     if let Some(attrs) = marks::leftmost_attrs_mut(&mut value) {
         attrs.push(parse_quote_spanned!(span=> #[allow(unreachable_code)]));
     }
@@ -110,7 +150,7 @@ fn unit(span: Span) -> Expr {
 }
 
 /// A function without a value: what stands at the end stays a statement, and the scope gets a unit.
-fn leave_unit(exit: Exit, body: &mut Block) {
+fn leave_unit(exit: Exit<'_>, body: &mut Block) {
     let end = at(body.brace_token.span.close());
     match body.stmts.last_mut() {
         Some(stmt) if diverges_stmt(stmt) => return,
@@ -132,7 +172,7 @@ fn leave_unit(exit: Exit, body: &mut Block) {
 }
 
 /// A function with a value: the expression at the end, or each of those that a `cfg` chooses from.
-fn leave_value(exit: Exit, body: &mut Block) {
+fn leave_value(exit: Exit<'_>, body: &mut Block) {
     let mut last = true;
     for stmt in body.stmts.iter_mut().rev() {
         if let Stmt::Macro(mac) = stmt
@@ -163,7 +203,7 @@ fn is_chosen(attrs: &[Attribute]) -> bool {
 
 /// `#[cfg(..)] { value }`, as only a block can stand before another statement without a semicolon.
 fn in_block(mut value: Expr) -> Expr {
-    let span = at(value.span());
+    let span = at(first_span(&value));
     let attrs = outer_attrs(&mut value);
     Expr::Block(syn::ExprBlock {
         attrs,
@@ -173,9 +213,9 @@ fn in_block(mut value: Expr) -> Expr {
 }
 
 /// Every `return` of the function itself; those of closures, async blocks and nested items are theirs.
-struct Returns(Exit);
+struct Returns<'a>(Exit<'a>);
 
-impl VisitMut for Returns {
+impl VisitMut for Returns<'_> {
     fn visit_expr_return_mut(&mut self, expr: &mut ExprReturn) {
         visit_mut::visit_expr_return_mut(self, expr);
         let value =

@@ -16,7 +16,6 @@ use crate::{analysis, macros};
 use emit::{Runtime, at, in_parens, method, reference, with_attrs};
 use explain::Notes;
 use output::Output;
-use prologue::Traits;
 use syn::visit_mut::{self, VisitMut};
 use syn::{
     Block, Expr, ExprAssign, ExprCall, ExprConst, ExprForLoop, ExprMacro, ExprRepeat, ImplItemFn,
@@ -29,19 +28,19 @@ const EQUAL: &str = "before this loop the weights become equal on every rank";
 /// Rewrites the function in place.
 pub(crate) fn apply(function: &mut ImplItemFn, options: &Options, plan: &Plan) {
     let runtime = Runtime::new(options.runtime.as_ref());
-    leave::rewrite(&function.sig.output, &mut function.block);
+    let by_type = leave::rewrite(&function.sig.output, &mut function.block);
     let mut rewriter = Rewriter {
         plan,
         runtime: &runtime,
-        traits: Traits::default(),
+        by_type,
         notes: Notes::new(options.explain),
         batches: Batches::Dealt,
         shares_batches: options.shares_batches(),
     };
     rewriter.visit_block_mut(&mut function.block);
-    let Rewriter { traits, mut notes, .. } = rewriter;
+    let Rewriter { by_type, mut notes, .. } = rewriter;
     let start =
-        prologue::statements(&function.sig.ident, options, &plan.registers, traits, &runtime);
+        prologue::statements(&function.sig.ident, options, &plan.registers, by_type, &runtime);
     if options.explain {
         for store in &plan.registers {
             notes.add(store.name.span(), "the variable store is registered");
@@ -57,7 +56,8 @@ pub(crate) fn apply(function: &mut ImplItemFn, options: &Options, plan: &Plan) {
 struct Rewriter<'a> {
     plan: &'a Plan,
     runtime: &'a Runtime,
-    traits: Traits,
+    /// Whether the type of some value decides what becomes of it.
+    by_type: bool,
     notes: Notes,
     /// Whose the batches are that are made here.
     batches: Batches,
@@ -109,11 +109,7 @@ impl Rewriter<'_> {
             self.notes.add(span, EQUAL);
         }
         if let (true, Pat::Ident(pat)) = (plan.epoch, &*expr.pat) {
-            let (name, span) = (&pat.ident, pat.ident.span());
-            self.notes.epoch(name);
-            let number = emit::reference(emit::name(name), at(span));
-            let told = self.runtime.call(&["epoch"], span, [number]);
-            expr.body.stmts.insert(0, Stmt::Expr(told, Some(Token![;](at(span)))));
+            self.tell_epoch(emit::name(&pat.ident), &mut expr.body);
         }
     }
 
@@ -129,13 +125,32 @@ impl Rewriter<'_> {
                 self.runtime.call_in_place(&["split"], span, [items])
             }
             Mark::Shard => {
-                self.traits.shard = true;
+                self.by_type = true;
                 let items = self.runtime.call_in_place(&["Items", "new"], span, [items]);
                 let items = reference(reference(items, at(span)), at(span));
                 method(in_parens(items, span), "shard", at(span), [])
             }
             Mark::Each | Mark::Same => self.runtime.call_in_place(&[mark.word()], span, [items]),
         }
+    }
+
+    /// Input: `while epoch < 9 { .. epoch += 1; }`
+    ///
+    /// Output: `while epoch < 9 { epoch(&epoch); .. epoch += 1; }`, the call by its whole path.
+    fn count_epochs(&mut self, attrs: &[syn::Attribute], body: &mut Block) {
+        let number = marks::number(attrs);
+        let counter = self.plan.counters.iter().find(|(of, _)| Some(*of) == number);
+        if let Some((_, counter)) = counter {
+            self.tell_epoch(counter.clone(), body);
+        }
+    }
+
+    /// The statement that says which epoch begins, at the head of the body.
+    fn tell_epoch(&mut self, counter: Expr, body: &mut Block) {
+        let span = emit::first_span(&counter);
+        self.notes.epoch(&counter);
+        let told = self.runtime.call(&["epoch"], span, [emit::reference(counter, at(span))]);
+        body.stmts.insert(0, Stmt::Expr(told, Some(Token![;](at(span)))));
     }
 
     /// A statement that stands before a `while` or `loop` that trains, and is there when the loop is.
@@ -163,8 +178,8 @@ impl Rewriter<'_> {
         let mac = macros::invoked(expr)?;
         let place = emit::path_span(&mac.path);
         let texts = match recognise::is_dbg(mac) {
-            true => output::values(expr).cloned().unwrap_or_default(),
-            false => output::Values::default(),
+            true => macros::values(expr).cloned().unwrap_or_default(),
+            false => macros::Values::default(),
         };
         if let Expr::Call(call) = expr {
             call.args.iter_mut().for_each(|argument| self.visit_expr_mut(argument));
@@ -188,9 +203,10 @@ impl Rewriter<'_> {
             _ => return,
         };
         let output = self.macro_expr(&mut expr);
-        let Expr::Macro(ExprMacro { attrs, mac }) = expr else {
+        let Expr::Macro(ExprMacro { mut attrs, mac }) = expr else {
             return *stmt = Stmt::Expr(expr, semi);
         };
+        marks::clear(&mut attrs);
         *stmt = match output {
             Some(Output::Value(value)) => Stmt::Expr(with_attrs(attrs, value), semi),
             Some(Output::Guarded(value)) => Stmt::Expr(with_attrs(attrs, value), None),
@@ -265,12 +281,14 @@ impl VisitMut for Rewriter<'_> {
                 self.with_own_data(own.own_data, |this| {
                     visit_mut::visit_expr_while_mut(this, inner)
                 });
+                self.count_epochs(&inner.attrs, &mut inner.body);
             }
             Expr::Loop(inner) => {
                 let own = self.plan_of(&inner.attrs);
                 self.with_own_data(own.own_data, |this| {
                     visit_mut::visit_expr_loop_mut(this, inner)
                 });
+                self.count_epochs(&inner.attrs, &mut inner.body);
             }
             _ if macros::invoked(expr).is_some() => {
                 let output = self.macro_expr(expr);
@@ -281,7 +299,7 @@ impl VisitMut for Rewriter<'_> {
             }
             _ => visit_mut::visit_expr_mut(self, expr),
         }
-        if let Some(attrs) = marks::loop_attrs(expr) {
+        if let Some(attrs) = marks::tagged_attrs(expr) {
             marks::clear(attrs);
         }
         if let Some(site) = site {
@@ -289,7 +307,7 @@ impl VisitMut for Rewriter<'_> {
             let span = sites::place(expr);
             let written = std::mem::replace(expr, Expr::PLACEHOLDER);
             let rewritten =
-                sites::rewrite(site, written, self.batches, self.runtime, &mut self.traits);
+                sites::rewrite(site, written, self.batches, self.runtime, &mut self.by_type);
             *expr = with_attrs(attrs, rewritten);
             self.notes.site(span, site);
         }
@@ -333,7 +351,7 @@ impl VisitMut for Clear {
     }
 
     fn visit_expr_mut(&mut self, expr: &mut Expr) {
-        if let Some(attrs) = marks::loop_attrs(expr) {
+        if let Some(attrs) = marks::tagged_attrs(expr) {
             marks::clear(attrs);
         }
         visit_mut::visit_expr_mut(self, expr);

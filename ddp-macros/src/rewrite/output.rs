@@ -1,10 +1,10 @@
 //! Output: print macros, `dbg!`, and the log macros.
 
 use super::emit::{Runtime, absolute, at, invoke, path_span};
-use crate::{macros, recognise};
+use crate::macros::{self, Values};
+use crate::recognise;
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
-use syn::punctuated::Punctuated;
 use syn::{Expr, Macro, Stmt, Token, parse_quote_spanned};
 
 /// What became of a macro.
@@ -26,9 +26,9 @@ pub(crate) fn rewrite(texts: &Values, expr: &mut Expr, runtime: &Runtime) -> Opt
     let mac = macros::invoked(expr)?;
     if recognise::is_dbg(mac) {
         let span = path_span(&mac.path);
-        return values(expr).map(|values| Output::Value(dbg(texts, values, span, runtime)));
+        return macros::values(expr).map(|values| Output::Value(dbg(texts, values, span, runtime)));
     }
-    let level = recognise::log_level(mac);
+    let level = recognise::log_level(expr, mac);
     macros::close(expr);
     let mac = macros::invoked(expr)?;
     if let Some(printer) = recognise::printer(mac) {
@@ -38,17 +38,6 @@ pub(crate) fn rewrite(texts: &Values, expr: &mut Expr, runtime: &Runtime) -> Opt
     let level = runtime.item(&["Level", level?], span);
     let condition = runtime.call(&["logs"], span, [level]);
     Some(Output::Guarded(parse_quote_spanned!(at(span)=> if #condition { #mac; })))
-}
-
-/// The values that `dbg!` is given, as they were written.
-pub(crate) type Values = Punctuated<Expr, Token![,]>;
-
-/// The values of an opened macro.
-pub(crate) fn values(expr: &Expr) -> Option<&Values> {
-    match expr {
-        Expr::Call(call) => Some(&call.args),
-        _ => None,
-    }
 }
 
 /// A macro in braces is a statement without a semicolon, and the call that takes its place is none.

@@ -7,14 +7,6 @@ use crate::plan::{Register, StoreForm};
 use proc_macro2::{Ident, Span};
 use syn::{Expr, ExprLit, Lit, LitStr, Stmt, parse_quote_spanned};
 
-/// Traits that a rewritten body needs in scope.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Traits {
-    pub(crate) data: bool,
-    pub(crate) save: bool,
-    pub(crate) shard: bool,
-}
-
 /// The statements at the start of the body.
 ///
 /// Output:
@@ -22,18 +14,18 @@ pub(crate) struct Traits {
 /// let __ddp_scope = ::ddp_runtime::__private::enter(
 ///     ::ddp_runtime::__private::Options::new("train").seed(7));
 /// #[allow(unused_imports)]
-/// use ::ddp_runtime::__private::{DataOf as _, DataOther as _};
+/// use ::ddp_runtime::__private::by_type::*;
 /// ::ddp_runtime::__private::register(vs);
 /// ```
 pub(crate) fn statements(
     function: &Ident,
     options: &Options,
     registers: &[Register],
-    traits: Traits,
+    by_type: bool,
     runtime: &Runtime,
 ) -> Vec<Stmt> {
     let mut stmts = vec![enter(function, options, runtime)];
-    stmts.extend(imports(traits, runtime));
+    stmts.extend(by_type.then(|| traits(runtime)));
     stmts.extend(registers.iter().map(|store| register(store, runtime)));
     stmts
 }
@@ -65,25 +57,13 @@ fn literal(lit: Lit) -> Expr {
     Expr::Lit(ExprLit { attrs: Vec::new(), lit })
 }
 
-fn imports(traits: Traits, runtime: &Runtime) -> Option<Stmt> {
-    let mut names = Vec::new();
-    if traits.data {
-        names.extend(["DataOf", "DataOther"]);
-    }
-    if traits.save {
-        names.extend(["SaveStore", "SaveOther"]);
-    }
-    if traits.shard {
-        names.extend(["ShardBatches", "ShardItems"]);
-    }
+/// The traits by whose methods a type decides what becomes of a call.
+fn traits(runtime: &Runtime) -> Stmt {
     let path = runtime.module();
-    let names = names.iter().map(|name| Ident::new(name, Span::mixed_site()));
-    (names.len() > 0).then(|| {
-        parse_quote_spanned! {Span::mixed_site()=>
-            #[allow(unused_imports)]
-            use #path::{#(#names as _),*};
-        }
-    })
+    parse_quote_spanned! {Span::mixed_site()=>
+        #[allow(unused_imports)]
+        use #path::by_type::*;
+    }
 }
 
 fn register(store: &Register, runtime: &Runtime) -> Stmt {

@@ -1,20 +1,20 @@
 //! Calls and paths that stand for something else on several ranks: devices, stores, batches, saving, seeds.
 
 use super::emit::{Runtime, at, call, first_span, in_parens, method, name, reference};
-use super::prologue::Traits;
 use crate::plan::Batches;
 use crate::recognise::{self, Site};
 use proc_macro2::{Ident, Span};
-use quote::quote_spanned;
+use quote::{ToTokens, quote_spanned};
 use syn::{Expr, ExprCall, ExprMethodCall, Member, UnOp};
 
-/// Rewrites one site; the expressions inside it have been rewritten before.
+/// Rewrites one site; the expressions inside it have been rewritten before. `by_type` becomes true where the type of a
+/// value decides.
 pub(crate) fn rewrite(
     site: Site,
     expr: Expr,
     batches: Batches,
     runtime: &Runtime,
-    traits: &mut Traits,
+    by_type: &mut bool,
 ) -> Expr {
     match (site, expr) {
         (Site::Device, expr) => around("device", expr, runtime),
@@ -22,14 +22,16 @@ pub(crate) fn rewrite(
         (Site::Store, expr) => around("store", expr, runtime),
         (Site::Bar, expr) => around("bar", expr, runtime),
         (Site::DeviceFunction { takes_index }, expr) => device_function(takes_index, expr, runtime),
+        (Site::Folder, expr) => around("new_folder", expr, runtime),
+        (Site::Progress, expr) => progress(expr, runtime),
         (Site::Seed, Expr::Call(call)) => seed(call, runtime),
         (Site::Iter2 { fallible }, Expr::Call(call)) => iter2(fallible, call, batches, runtime),
         (Site::Data, Expr::MethodCall(call)) => {
-            traits.data = true;
+            *by_type = true;
             data(call, batches, runtime)
         }
         (Site::Save, Expr::MethodCall(call)) => {
-            traits.save = true;
+            *by_type = true;
             save(call, runtime)
         }
         (_, expr) => expr,
@@ -57,6 +59,12 @@ pub(super) fn place(expr: &Expr) -> Span {
 /// Input: `Device::Cuda(0)` Output: `::ddp_runtime::__private::device(Device::Cuda(0))`
 fn around(function: &str, expr: Expr, runtime: &Runtime) -> Expr {
     runtime.call(&[function], place(&expr), [expr])
+}
+
+/// Input: `items.progress()` Output: `::ddp_runtime::__private::progress!(items.progress())`
+fn progress(expr: Expr, runtime: &Runtime) -> Expr {
+    let span = place(&expr);
+    runtime.invoke("progress", span, expr.into_token_stream())
 }
 
 /// Input: `gpu.map(Device::Cuda)`
@@ -115,9 +123,9 @@ fn with_import_used(call: &ExprCall, value: Expr) -> Expr {
 /// Input: `data.train_iter(64)`
 ///
 /// Output:
-/// `(&&::ddp_runtime::__private::Data(&data)).data(::ddp_runtime::__private::site!()).train_iter(64)`
+/// `(&&::ddp_runtime::__private::Data(&data)).data_by_type(::ddp_runtime::__private::site!()).train_iter(64)`
 ///
-/// For a loop that is marked, `whole` in place of `data`.
+/// For a loop that is marked, `whole_by_type` in place of `data_by_type`.
 fn data(mut call: ExprMethodCall, batches: Batches, runtime: &Runtime) -> Expr {
     let span = call.method.span();
     let at = at(span);
@@ -125,14 +133,15 @@ fn data(mut call: ExprMethodCall, batches: Batches, runtime: &Runtime) -> Expr {
     let begin = first_span(&receiver);
     let seen = runtime.call(&["Data"], span, [reference(receiver, at)]);
     let seen = in_parens(reference(reference(seen, at), at), begin);
-    let form = if batches == Batches::Whole { "whole" } else { "data" };
+    let form = if batches == Batches::Whole { "whole_by_type" } else { "data_by_type" };
     *call.receiver = method(seen, form, at, [runtime.site(span)]);
     Expr::MethodCall(call)
 }
 
 /// Input: `vs.save("m.ot")`
 ///
-/// Output: `(&&::ddp_runtime::__private::type_of(&vs)).save("m.ot", |__ddp_path| vs.save(__ddp_path))`
+/// Output:
+/// `(&&&&::ddp_runtime::__private::type_of(&vs)).save_by_type("m.ot", |__ddp_path| vs.save(__ddp_path))`
 ///
 /// A receiver that is more than a place is evaluated once, by a `match` around the call.
 fn save(mut call: ExprMethodCall, runtime: &Runtime) -> Expr {
@@ -150,7 +159,9 @@ fn save(mut call: ExprMethodCall, runtime: &Runtime) -> Expr {
     };
     // The whole call stands where the user's stood, so that an unused result is reported there.
     let seen = runtime.call(&["type_of"], span, [reference(place, at)]);
-    *call.receiver = in_parens(reference(reference(seen, at), at), first_span(&receiver));
+    let seen = (0..4).fold(seen, |seen, _| reference(seen, at));
+    *call.receiver = in_parens(seen, first_span(&receiver));
+    call.method = Ident::new("save_by_type", call.method.span());
     call.turbofish = None;
     call.args = written;
     if !call.args.trailing_punct() {

@@ -13,12 +13,24 @@ impl Own {
     fn iter_shuffle(&self, a: i64, b: i64) -> Vec<i64> {
         vec![a, b]
     }
+    fn data(&self) -> i64 {
+        7
+    }
 }
 
 #[distributed]
-fn runs(data: &Dataset, text: TextData, own: &Own, boxed: Box<Own>) -> Vec<usize> {
+fn runs(data: &Dataset, text: TextData, own: &Own, mut held: Box<TextData>) -> Vec<usize> {
     let mut counts = vec![data.train_iter(8).count(), text.iter_shuffle(3, 8).count()];
-    counts.push(own.train_iter(8).len() + boxed.iter_shuffle(1, 2).len());
+    let held = &mut held;
+    let again = held.iter_shuffle(3, 8).count();
+    assert_eq!((again, own.data()), (counts[1], 7));
+    #[ddp(skip)]
+    let alone = own.train_iter(8).len();
+    counts.push(alone);
+    #[ddp(each)]
+    for _ in own.iter_shuffle(1, 2) {
+        counts[2] += 1;
+    }
     for epoch in 0..2_i64 {
         for _ in data.train_iter(4).shuffle() {
             counts[0] += usize::try_from(epoch).unwrap_or_default();
@@ -29,9 +41,9 @@ fn runs(data: &Dataset, text: TextData, own: &Own, boxed: Box<Own>) -> Vec<usize
 
 #[test]
 fn known_types_are_shared_and_others_left() {
-    assert_eq!(runs(&Dataset, TextData, &Own, Box::new(Own)), [4 + 2, 4, 3]);
+    assert_eq!(runs(&Dataset, TextData, &Own, Box::new(TextData)), [4 + 2, 4, 3]);
     let notes = notes();
-    assert_eq!(notes.iter().filter(|note| *note == "shared").count(), 4);
+    assert_eq!(notes.iter().filter(|note| *note == "shared").count(), 5);
     let told: Vec<&String> = notes.iter().filter(|note| note.starts_with("epoch")).collect();
     assert_eq!(told, ["epoch 0", "epoch 1"]);
 }

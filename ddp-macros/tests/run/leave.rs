@@ -246,3 +246,56 @@ fn a_value_chosen_by_cfg_leaves() {
     assert_eq!(chosen(), 2);
     assert_eq!(end(), "left");
 }
+
+/// A name that does not say that it is a result.
+type Outcome<T = i64> = Result<T, String>;
+
+trait Job {
+    type Done;
+    fn job(&self, well: bool) -> Self::Done;
+}
+
+struct Fit;
+
+impl Job for Fit {
+    type Done = Outcome;
+
+    #[distributed]
+    fn job(&self, well: bool) -> Self::Done {
+        if !well {
+            return Err("badly".to_owned());
+        }
+        Ok(1)
+    }
+}
+
+struct Held<'a>(&'a str);
+
+#[distributed]
+fn held(text: &str) -> Held<'_> {
+    Held(text)
+}
+
+#[distributed]
+fn aliased(well: bool) -> Outcome<Box<dyn ::std::fmt::Display>> {
+    if well { Ok(Box::new(1)) } else { Err("badly".to_owned()) }
+}
+
+#[distributed]
+fn any<T>(value: T) -> T {
+    value
+}
+
+#[test]
+fn results_under_other_names_are_results() {
+    assert_eq!(Fit.job(true), Ok(1));
+    assert_eq!(end(), "left");
+    assert_eq!(Fit.job(false), Err("badly".to_owned()));
+    assert_eq!(end(), "abandoned");
+    assert_eq!(aliased(true).unwrap().to_string(), "1");
+    assert_eq!(end(), "left");
+    assert!(aliased(false).is_err());
+    assert_eq!(end(), "abandoned");
+    assert_eq!((held("a").0, end().as_str()), ("a", "left"));
+    assert_eq!((any(1), end().as_str()), (1, "left"));
+}

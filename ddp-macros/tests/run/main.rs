@@ -17,6 +17,7 @@
 )]
 #![allow(clippy::redundant_pub_crate, clippy::question_mark)]
 
+extern crate self as another_name;
 extern crate self as ddp_runtime;
 
 #[path = "../support/stub.rs"]
@@ -26,6 +27,8 @@ pub mod __private;
 mod core {}
 /// What a module of the user may be called.
 mod std {}
+/// What a module of the user may be called.
+mod tch {}
 
 /// The runtime under another name.
 mod renamed {
@@ -35,6 +38,7 @@ mod renamed {
 mod batch;
 mod data;
 mod forms;
+mod hygiene;
 mod leave;
 mod loops;
 mod output;

@@ -11,6 +11,13 @@ mod log {
     macro_rules! warning {
         ($($token:tt)*) => { crate::__private::note(format!($($token)*)) };
     }
+    macro_rules! any {
+        ($level:expr, $($token:tt)*) => {{
+            let _: Level = $level;
+            crate::__private::note(format!($($token)*));
+        }};
+    }
+    pub(crate) use any as log;
     pub(crate) use info;
     pub(crate) use warning as warn;
 }
@@ -63,4 +70,64 @@ fn what_is_printed() {
         ]
     );
     assert!(lines.iter().any(|line| line.starts_with("dbg [") && line.ends_with("] n + 1 = 2")));
+}
+
+/// How grave a line is, in the words of `log` and of `tracing`.
+enum Level {
+    Info,
+    #[allow(clippy::upper_case_acronyms)]
+    INFO,
+    Warn,
+}
+
+#[distributed]
+fn levels(own: Level) {
+    log::log!(Level::Info, "never");
+    log::log!(Level::INFO, "never {}", 1);
+    log::log!(Level::Warn, "always");
+    log::log!(own, "of {} level", "any");
+}
+
+#[test]
+fn a_level_that_is_written_decides() {
+    levels(Level::Warn);
+    let expected = ["enter levels", "logs Info", "logs Info", "always", "of any level", "left"];
+    assert_eq!(notes(), expected);
+}
+
+/// The adaptors of indicatif.
+trait Progress: Iterator + Sized {
+    fn progress(self) -> Self {
+        self
+    }
+    fn progress_count(self, _: u64) -> Self {
+        self
+    }
+}
+impl<I: Iterator> Progress for I {}
+
+#[distributed]
+fn bars(items: &[i64]) -> i64 {
+    let mut sum = 0;
+    for item in items.iter().progress() {
+        sum += item;
+    }
+    sum + items.iter().progress_count(3).sum::<i64>()
+}
+
+#[test]
+fn iterators_with_bars_go_through_the_runtime() {
+    assert_eq!(bars(&[1, 2]), 6);
+    assert_eq!(notes(), ["enter bars", "progress", "progress", "left"]);
+}
+
+#[distributed]
+fn folder() -> bool {
+    ::std::fs::create_dir("/proc/cannot/be/made").is_err()
+}
+
+#[test]
+fn a_new_folder_goes_through_the_runtime() {
+    assert!(folder());
+    assert_eq!(notes(), ["enter folder", "new_folder", "left"]);
 }

@@ -1,6 +1,8 @@
 //! Saving: a store's save goes through the runtime, any other `save` stays what it is.
 
 use crate::__private::{VarStore, note, notes};
+use ::std::rc::Rc;
+use ::std::sync::Mutex;
 use ddp_macros::distributed;
 
 struct Table {
@@ -77,4 +79,55 @@ fn only_stores_are_saved_by_the_main_rank() {
         "left",
     ];
     assert_eq!(notes(), expected);
+}
+
+/// A user's type that points to a store and saves by itself.
+struct Model(VarStore);
+
+impl ::std::ops::Deref for Model {
+    type Target = VarStore;
+    fn deref(&self) -> &VarStore {
+        &self.0
+    }
+}
+
+/// What a blanket trait of the user offers to every type.
+trait Store {
+    fn save_by_type(&self) -> u8 {
+        1
+    }
+}
+impl Store for Model {}
+
+#[distributed]
+fn through_pointers(
+    locked: &Mutex<VarStore>,
+    shared: &Rc<VarStore>,
+    exclusive: &mut Box<VarStore>,
+    model: &Model,
+) -> Result<(), String> {
+    locked.lock().map_err(|_| String::new())?.save("a.ot")?;
+    let guard = locked.lock().map_err(|_| String::new())?;
+    guard.save("b.ot")?;
+    shared.save("c.ot")?;
+    exclusive.0 = "again";
+    exclusive.save("d.ot")?;
+    (**model).save("e.ot")?;
+    assert_eq!(model.save_by_type(), 1);
+    #[ddp(skip)]
+    model.save("f.ot")?;
+    Ok(())
+}
+
+#[test]
+fn stores_behind_pointers_are_stores() {
+    let (locked, shared) = (Mutex::new(VarStore("a")), Rc::new(VarStore("c")));
+    let done =
+        through_pointers(&locked, &shared, &mut Box::new(VarStore("d")), &Model(VarStore("e")));
+    assert_eq!(done, Ok(()));
+    let notes = notes();
+    let written: Vec<&str> =
+        notes.iter().filter_map(|note| note.strip_prefix("written ")).collect();
+    assert_eq!(written, ["a.tmp", "b.tmp", "c.tmp", "d.tmp", "e.tmp", "f.ot"]);
+    assert_eq!(notes.iter().filter(|note| *note == "main rank saves").count(), 5);
 }

@@ -8,6 +8,7 @@
 use std::any::{Any, type_name};
 use std::cell::RefCell;
 use std::fmt::{Arguments, Debug, Display};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 thread_local! {
@@ -161,7 +162,7 @@ pub fn register<T: ?Sized + 'static>(_: &T) {
 pub struct Dataset;
 pub struct TextData;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Iter2(pub i64);
 
 impl Dataset {
@@ -198,7 +199,7 @@ impl Iterator for Iter2 {
     }
 }
 
-pub struct Data<'a, T: ?Sized>(pub &'a T);
+pub struct Data<'a, T>(pub &'a T);
 pub struct Shared<'a, T>(&'a T);
 
 impl Shared<'_, Dataset> {
@@ -215,45 +216,69 @@ impl Shared<'_, TextData> {
     }
 }
 
+pub trait KnownData<'a> {
+    type Known: 'a;
+    fn known(&'a self) -> Shared<'a, Self::Known>;
+}
+
+impl<'a> KnownData<'a> for Dataset {
+    type Known = Self;
+    fn known(&'a self) -> Shared<'a, Self> {
+        Shared(self)
+    }
+}
+
+impl<'a> KnownData<'a> for TextData {
+    type Known = Self;
+    fn known(&'a self) -> Shared<'a, Self> {
+        Shared(self)
+    }
+}
+
 pub trait DataOf<'a> {
-    type Target;
-    fn whole(&self, site: &'static str) -> &'a Self::Target;
-    fn data(&self, site: &'static str) -> Shared<'a, Self::Target>;
+    type Known;
+    fn whole_by_type(&self, site: &'static str) -> &'a Self::Known;
+    fn data_by_type(&self, site: &'static str) -> Shared<'a, Self::Known>;
 }
 
-pub trait DataOther<'a> {
-    type Target: ?Sized;
-    fn whole(&self, site: &'static str) -> &'a Self::Target;
-    fn data(&self, site: &'static str) -> &'a Self::Target;
+impl<'a, T: KnownData<'a>> DataOf<'a> for &Data<'a, T> {
+    type Known = T::Known;
+    fn whole_by_type(&self, _: &'static str) -> &'a T::Known {
+        note("whole");
+        self.0.known().0
+    }
+    fn data_by_type(&self, site: &'static str) -> Shared<'a, T::Known> {
+        note(format!("site {site}"));
+        self.0.known()
+    }
 }
 
-macro_rules! data_of {
-    ($($target:ty: $by:ty),*) => {$(
-        impl<'a> DataOf<'a> for &Data<'a, $by> {
-            type Target = $target;
-            fn whole(&self, _: &'static str) -> &'a $target {
-                note("whole");
-                self.0
-            }
-            fn data(&self, site: &'static str) -> Shared<'a, $target> {
-                note(format!("site {site}"));
-                Shared(self.0)
-            }
-        }
-    )*};
+pub trait DataOther<'a, T> {
+    fn whole_by_type(&self, site: &'static str) -> &'a T;
+    fn data_by_type(&self, site: &'static str) -> &'a T
+    where
+        T: Shareable;
 }
 
-data_of!(Dataset: Dataset, Dataset: &Dataset, TextData: TextData, TextData: &TextData);
-
-impl<'a, T: ?Sized> DataOther<'a> for Data<'a, T> {
-    type Target = T;
-    fn whole(&self, _: &'static str) -> &'a T {
+impl<'a, T> DataOther<'a, T> for Data<'a, T> {
+    fn whole_by_type(&self, _: &'static str) -> &'a T {
         self.0
     }
-    fn data(&self, _: &'static str) -> &'a T {
+    fn data_by_type(&self, _: &'static str) -> &'a T
+    where
+        T: Shareable,
+    {
         self.0
     }
 }
+
+#[diagnostic::on_unimplemented(
+    message = "cannot tell how to share the batches of `{Self}` among the ranks",
+    label = "not one of tch's data sets",
+    note = "write #[ddp(shard)], #[ddp(each)] or #[ddp(same)] on the loop that takes them, or #[ddp(skip)] on this statement if \
+            they are not trained on"
+)]
+pub trait Shareable {}
 
 pub fn iter2<C>(_: C, site: &'static str, _: &i64, _: &i64, n: i64) -> Iter2 {
     note(format!("iter2 {site}"));
@@ -425,37 +450,140 @@ pub fn type_of<T: ?Sized>(_: &T) -> TypeOf<T> {
     TypeOf(std::marker::PhantomData)
 }
 
+pub trait IsStore {}
+
+impl IsStore for VarStore {}
+
 pub trait SaveStore {
-    fn save<P: AsRef<Path>>(
+    fn save_by_type<P: AsRef<Path>>(
         &self,
         path: P,
         write: impl FnOnce(PathBuf) -> Result<(), String>,
     ) -> Result<(), String>;
 }
 
-pub trait SaveOther {
-    fn save<P, R>(&self, path: P, write: impl FnOnce(P) -> R) -> R;
+impl<T: IsStore + ?Sized> SaveStore for &&&TypeOf<T> {
+    fn save_by_type<P: AsRef<Path>>(
+        &self,
+        path: P,
+        write: impl FnOnce(PathBuf) -> Result<(), String>,
+    ) -> Result<(), String> {
+        note("main rank saves");
+        write(path.as_ref().with_extension("tmp"))
+    }
 }
 
-macro_rules! save_store {
-    ($($by:ty),*) => {$(
-        impl SaveStore for &TypeOf<$by> {
-            fn save<P: AsRef<Path>>(
-                &self,
-                path: P,
-                write: impl FnOnce(PathBuf) -> Result<(), String>,
-            ) -> Result<(), String> {
-                note("main rank saves");
-                write(path.as_ref().with_extension("tmp"))
+pub trait SaveUnclear<T: ?Sized> {
+    fn save_by_type<P, R>(&self, path: P, write: impl FnOnce(P) -> R) -> R
+    where
+        T: SavesItself;
+}
+
+pub trait SaveUnclearBehind<T: ?Sized> {
+    fn save_by_type<P, R>(&self, path: P, write: impl FnOnce(P) -> R) -> R
+    where
+        T: SavesItself;
+}
+
+impl<T: Deref<Target: IsStore> + ?Sized> SaveUnclear<T> for &&TypeOf<T> {
+    fn save_by_type<P, R>(&self, path: P, write: impl FnOnce(P) -> R) -> R
+    where
+        T: SavesItself,
+    {
+        write(path)
+    }
+}
+
+impl<T: Deref<Target: Deref<Target: IsStore>> + ?Sized> SaveUnclearBehind<T::Target>
+    for &TypeOf<T>
+{
+    fn save_by_type<P, R>(&self, path: P, write: impl FnOnce(P) -> R) -> R
+    where
+        T::Target: SavesItself,
+    {
+        write(path)
+    }
+}
+
+#[diagnostic::on_unimplemented(
+    message = "cannot tell whether `save` is that of the variable store or one of `{Self}` itself",
+    label = "this points to a variable store",
+    note = "write `(*x).save(path)`, with as many `*` as lead to the store, to have the main rank save it, or #[ddp(skip)] on the \
+            statement if every rank is to call this"
+)]
+pub trait SavesItself {}
+
+pub trait SaveOther {
+    fn save_by_type<P, R>(&self, path: P, write: impl FnOnce(P) -> R) -> R;
+}
+
+impl<T: ?Sized> SaveOther for TypeOf<T> {
+    fn save_by_type<P, R>(&self, path: P, write: impl FnOnce(P) -> R) -> R {
+        write(path)
+    }
+}
+
+macro_rules! through_pointers {
+    ($($pointer:ty),*) => {$(
+        impl<T: IsStore + ?Sized> IsStore for $pointer {}
+
+        impl<'a, T: KnownData<'a> + ?Sized> KnownData<'a> for $pointer {
+            type Known = T::Known;
+            fn known(&'a self) -> Shared<'a, T::Known> {
+                (**self).known()
             }
         }
     )*};
 }
+through_pointers!(&T, &mut T, Box<T>, std::rc::Rc<T>, std::sync::MutexGuard<'_, T>);
 
-save_store!(VarStore, &VarStore, &mut VarStore);
+// Leaving by type.
 
-impl<T: ?Sized> SaveOther for TypeOf<T> {
-    fn save<P, R>(&self, path: P, write: impl FnOnce(P) -> R) -> R {
-        write(path)
+pub struct Returning<'a, T>(&'a Scope, std::marker::PhantomData<fn() -> T>);
+
+impl Scope {
+    pub fn returning<T>(&self) -> Returning<'_, T> {
+        Returning(self, std::marker::PhantomData)
     }
+}
+
+pub trait LeaveResult<T, E> {
+    fn leave_by_type(&self, value: Result<T, E>) -> Result<T, E>;
+}
+
+impl<T, E> LeaveResult<T, E> for &Returning<'_, Result<T, E>> {
+    fn leave_by_type(&self, value: Result<T, E>) -> Result<T, E> {
+        self.0.leave_result(value)
+    }
+}
+
+pub trait LeaveOther<T> {
+    fn leave_by_type(&self, value: T) -> T;
+}
+
+impl<T> LeaveOther<T> for Returning<'_, T> {
+    fn leave_by_type(&self, value: T) -> T {
+        self.0.leave(value)
+    }
+}
+
+// Folders and bars.
+
+pub fn new_folder<T: 'static>(result: T) -> T {
+    note("new_folder");
+    result
+}
+
+macro_rules! progress {
+    ($iterator:expr) => {{
+        $crate::__private::note("progress");
+        $iterator
+    }};
+}
+pub(crate) use progress;
+
+pub mod by_type {
+    pub use super::{DataOf as _, DataOther as _, LeaveOther as _, LeaveResult as _};
+    pub use super::{SaveOther as _, SaveStore as _, SaveUnclear as _, SaveUnclearBehind as _};
+    pub use super::{ShardBatches as _, ShardItems as _};
 }

@@ -71,6 +71,15 @@ impl<I: IntoIterator> ShardItems for Items<I> {
     }
 }
 
+/// This rank's part of the items, in the scope that this process is in: `#[ddp(shard)]` as a function.
+///
+/// Every world-size-th item, the same number on all ranks; without a scope, or with one rank, all of them. Variable stores that
+/// were registered are made equal before. [`data::shard`] is the same for a share of one's own. With `batch = "global"` items
+/// of a loop are to be shared themselves, which a function cannot do: the process ends with an error that says so.
+pub fn shard<I: IntoIterator>(items: I) -> Shard<I::IntoIter> {
+    ShardItems::shard(&Items::new(items))
+}
+
 /// The same, where the attribute says `batch = "global"`: what cannot be shared is a compile error.
 pub fn split<I: IntoIterator<Item: SplitBatch>>(items: I) -> Dealt<I::IntoIter> {
     deal_out();

@@ -3,6 +3,9 @@
 //! Each is a thin cover over public API. Where the attribute cannot know a type, the function takes any type and acts on
 //! those it knows (`Any`), or the expansion lets method resolution choose (`probe`).
 mod advice;
+mod bars;
+mod files;
+mod leave;
 mod marked;
 mod probe;
 
@@ -21,12 +24,26 @@ use crate::scope::{Scope, current_share, end_process};
 use crate::session;
 use crate::world;
 
+pub use crate::__ddp_progress as progress;
 pub use crate::data::{BatchSize, DataError, SplitBatch};
 pub use crate::options::Batch;
 pub use crate::output::{Level, bar, dbg, eprint, eprintln, logs, print, println};
 pub use crate::random::manual_seed;
-pub use marked::{Dealt, Items, ShardBatches, ShardItems, split};
-pub use probe::{Data, DataOf, DataOther, SaveOther, SaveStore, TypeOf, type_of};
+pub use bars::{HideBar, HideNothing};
+pub use files::new_folder;
+pub use leave::Returning;
+pub use marked::{Dealt, Items, shard, split};
+pub use probe::{Data, TypeOf, type_of};
+
+/// The traits by whose methods the type of a value decides what becomes of it.
+pub mod by_type {
+    pub use super::leave::{LeaveOther as _, LeaveResult as _};
+    pub use super::marked::{ShardBatches as _, ShardItems as _};
+    pub use super::probe::{DataOf as _, DataOther as _};
+    pub use super::probe::{
+        SaveOther as _, SaveStore as _, SaveUnclear as _, SaveUnclearBehind as _,
+    };
+}
 
 /// The options written in the attribute.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@ fn iterators(xs: &Tensor, ys: &Tensor) {
         ::ddp_runtime::__private::Options::new("iterators"),
     );
     #[allow(unused_imports)]
-    use ::ddp_runtime::__private::{DataOf as _, DataOther as _};
+    use ::ddp_runtime::__private::by_type::*;
     for (x, y) in ::ddp_runtime::__private::start(
         ::ddp_runtime::__private::iter2(
                 Iter2::new,
@@ -19,7 +19,7 @@ fn iterators(xs: &Tensor, ys: &Tensor) {
     }
     for text in ::ddp_runtime::__private::start(
         (&&::ddp_runtime::__private::Data(&corpus))
-            .data(::ddp_runtime::__private::site!())
+            .data_by_type(::ddp_runtime::__private::site!())
             .iter_shuffle(SEQ + 1, 16),
     ) {
         step_text(&text);
@@ -36,11 +36,11 @@ fn iterators(xs: &Tensor, ys: &Tensor) {
         step(&x, &y);
     }
     (&&::ddp_runtime::__private::Data(&self.data()))
-        .data(::ddp_runtime::__private::site!())
+        .data_by_type(::ddp_runtime::__private::site!())
         .train_iter(32)
         .for_each(|(x, y)| step(&x, &y));
     let n = (&&::ddp_runtime::__private::Data(&data))
-        .data(::ddp_runtime::__private::site!())
+        .data_by_type(::ddp_runtime::__private::site!())
         .train_iter(32)
         .count();
     for (x, y) in data.test_iter(256) {

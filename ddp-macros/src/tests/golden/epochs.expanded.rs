@@ -3,11 +3,11 @@ fn epochs() {
         ::ddp_runtime::__private::Options::new("epochs"),
     );
     #[allow(unused_imports)]
-    use ::ddp_runtime::__private::{DataOf as _, DataOther as _};
+    use ::ddp_runtime::__private::by_type::*;
     'epochs: for epoch in ::ddp_runtime::__private::start(start..n) {
         ::ddp_runtime::__private::epoch(&epoch);
         for (x, y) in (&&::ddp_runtime::__private::Data(&data))
-            .data(::ddp_runtime::__private::site!())
+            .data_by_type(::ddp_runtime::__private::site!())
             .train_iter(64)
             .shuffle()
         {
@@ -19,8 +19,9 @@ fn epochs() {
     }
     ::ddp_runtime::__private::synchronize();
     while epoch < config.epochs {
+        ::ddp_runtime::__private::epoch(&epoch);
         for (x, y) in (&&::ddp_runtime::__private::Data(&data))
-            .data(::ddp_runtime::__private::site!())
+            .data_by_type(::ddp_runtime::__private::site!())
             .train_iter(64)
             .shuffle()
         {
@@ -32,7 +33,7 @@ fn epochs() {
         for epoch in 0..10 {
             ::ddp_runtime::__private::epoch(&epoch);
             for (x, y) in (&&::ddp_runtime::__private::Data(&data))
-                .data(::ddp_runtime::__private::site!())
+                .data_by_type(::ddp_runtime::__private::site!())
                 .train_iter(64)
             {
                 step(&x, &y);
@@ -41,7 +42,7 @@ fn epochs() {
     }
     for path in ::ddp_runtime::__private::start(&paths) {
         for (x, y) in (&&::ddp_runtime::__private::Data(&load(path)))
-            .data(::ddp_runtime::__private::site!())
+            .data_by_type(::ddp_runtime::__private::site!())
             .train_iter(64)
         {
             step(&x, &y);
@@ -58,7 +59,7 @@ fn epochs() {
     #[cfg(feature = "endless")]
     loop {
         for (x, y) in (&&::ddp_runtime::__private::Data(&data))
-            .data(::ddp_runtime::__private::site!())
+            .data_by_type(::ddp_runtime::__private::site!())
             .train_iter(64)
         {
             step(&x, &y);

@@ -19,16 +19,14 @@ fn train(vs: &nn::VarStore, data: &Dataset) -> Result<()> {
         ::ddp_runtime::__private::Options::new("train"),
     );
     #[allow(unused_imports)]
-    use ::ddp_runtime::__private::{
-        DataOf as _, DataOther as _, SaveStore as _, SaveOther as _,
-    };
+    use ::ddp_runtime::__private::by_type::*;
     ::ddp_runtime::__private::register(vs);
     let device = ::ddp_runtime::__private::device(Device::Cuda(0));
     ::ddp_runtime::__private::manual_seed(1);
     for epoch in ::ddp_runtime::__private::start(0..9) {
         ::ddp_runtime::__private::epoch(&epoch);
         for (x, y) in (&&::ddp_runtime::__private::Data(&data))
-            .data(::ddp_runtime::__private::site!())
+            .data_by_type(::ddp_runtime::__private::site!())
             .train_iter(64)
         {
             opt.backward_step(&net.loss(&x, &y));
@@ -40,8 +38,8 @@ fn train(vs: &nn::VarStore, data: &Dataset) -> Result<()> {
                 ::core::stringify!(epoch), epoch)
             ),
         );
-        (&&::ddp_runtime::__private::type_of(&vs))
-            .save("last.ot", |__ddp_path| vs.save(__ddp_path))?;
+        (&&&&::ddp_runtime::__private::type_of(&vs))
+            .save_by_type("last.ot", |__ddp_path| vs.save(__ddp_path))?;
     }
     ::ddp_runtime::__private::synchronize();
     loop {

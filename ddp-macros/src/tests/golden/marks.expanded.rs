@@ -3,7 +3,7 @@ fn marked(games: &[Game]) {
         ::ddp_runtime::__private::Options::new("marked"),
     );
     #[allow(unused_imports)]
-    use ::ddp_runtime::__private::{ShardBatches as _, ShardItems as _};
+    use ::ddp_runtime::__private::by_type::*;
     for start in ::ddp_runtime::__private::start(
         (&&::ddp_runtime::__private::Items::new((0..n).step_by(32))).shard(),
     ) {

@@ -8,30 +8,30 @@ fn stores(
         ::ddp_runtime::__private::Options::new("stores"),
     );
     #[allow(unused_imports)]
-    use ::ddp_runtime::__private::{SaveStore as _, SaveOther as _};
+    use ::ddp_runtime::__private::by_type::*;
     ::ddp_runtime::__private::register(vs);
     ::ddp_runtime::__private::register(&*other);
     ::ddp_runtime::__private::register(&own);
     let vs = ::ddp_runtime::__private::store(tch::nn::VarStore::new(vs.device()));
-    (&&::ddp_runtime::__private::type_of(&vs))
-        .save("last.ot", |__ddp_path| vs.save(__ddp_path))
+    (&&&&::ddp_runtime::__private::type_of(&vs))
+        .save_by_type("last.ot", |__ddp_path| vs.save(__ddp_path))
         .unwrap();
-    if let Err(err) = (&&::ddp_runtime::__private::type_of(&self.vs))
-        .save(format!("{epoch}.ot"), |__ddp_path| self.vs.save(__ddp_path))
+    if let Err(err) = (&&&&::ddp_runtime::__private::type_of(&self.vs))
+        .save_by_type(format!("{epoch}.ot"), |__ddp_path| self.vs.save(__ddp_path))
     {
         ::ddp_runtime::__private::eprintln(::core::format_args!("{err}"));
     }
     (match (self.store()?) {
         mut __ddp_receiver => {
-            (&&::ddp_runtime::__private::type_of(&__ddp_receiver))
-                .save(path, |__ddp_path| __ddp_receiver.save(__ddp_path))
+            (&&&&::ddp_runtime::__private::type_of(&__ddp_receiver))
+                .save_by_type(path, |__ddp_path| __ddp_receiver.save(__ddp_path))
         }
     })?;
     picture.save(path, 90);
     #[allow(unreachable_code)]
     __ddp_scope
         .leave(
-            (&&::ddp_runtime::__private::type_of(&stores[0]))
-                .save(&path, |__ddp_path| stores[0].save(__ddp_path)),
+            (&&&&::ddp_runtime::__private::type_of(&stores[0]))
+                .save_by_type(&path, |__ddp_path| stores[0].save(__ddp_path)),
         )
 }

@@ -3,9 +3,7 @@ fn train(data: &Dataset, epochs: i64) -> Result<()> {
         ::ddp_runtime::__private::Options::new("train"),
     );
     #[allow(unused_imports)]
-    use ::ddp_runtime::__private::{
-        DataOf as _, DataOther as _, SaveStore as _, SaveOther as _,
-    };
+    use ::ddp_runtime::__private::by_type::*;
     let vs = ::ddp_runtime::__private::store(
         nn::VarStore::new(::ddp_runtime::__private::device(Device::cuda_if_available())),
     );
@@ -14,7 +12,7 @@ fn train(data: &Dataset, epochs: i64) -> Result<()> {
     for epoch in ::ddp_runtime::__private::start(1..=epochs) {
         ::ddp_runtime::__private::epoch(&epoch);
         for (x, y) in (&&::ddp_runtime::__private::Data(&data))
-            .data(::ddp_runtime::__private::site!())
+            .data_by_type(::ddp_runtime::__private::site!())
             .train_iter(64)
             .shuffle()
             .to_device(vs.device())
@@ -26,7 +24,7 @@ fn train(data: &Dataset, epochs: i64) -> Result<()> {
             ::core::format_args!("{epoch}: {:.4}", net.accuracy(& data.test_images) ?),
         );
     }
-    (&&::ddp_runtime::__private::type_of(&vs))
-        .save("net.ot", |__ddp_path| vs.save(__ddp_path))?;
+    (&&&&::ddp_runtime::__private::type_of(&vs))
+        .save_by_type("net.ot", |__ddp_path| vs.save(__ddp_path))?;
     __ddp_scope.leave_result(Ok(()))
 }

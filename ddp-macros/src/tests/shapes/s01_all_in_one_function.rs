@@ -1,7 +1,7 @@
 //! Store, optimizer, loop and step in one function.
 //! has: let vs = store(nn::VarStore::new(device(Device::cuda_if_available())));
 //! has: for epoch in start(1..=epochs) { epoch(&epoch);
-//! has: for (x, y) in (&&Data(&data)).data(site!()).train_iter(64).shuffle().to_device(vs.device())
+//! has: for (x, y) in (&&Data(&data)).data_by_type(site!()).train_iter(64).shuffle().to_device(vs.device())
 
 #[distributed]
 fn train() -> Result<()> {

@@ -1,5 +1,5 @@
 //! The step in a helper that gets the optimizer.
-//! has: for (x, y) in start((&&Data(&data)).data(site!()).train_iter(64))
+//! has: for (x, y) in start((&&Data(&data)).data_by_type(site!()).train_iter(64))
 //! has: update(&net, &mut opt, &x, &y);
 
 #[distributed]

@@ -1,5 +1,5 @@
 //! The step in another method.
-//! has: for (x, y) in start((&&Data(&data)).data(site!()).train_iter(self.batch)) { self.learn(&x, &y); }
+//! has: for (x, y) in start((&&Data(&data)).data_by_type(site!()).train_iter(self.batch)) { self.learn(&x, &y); }
 
 impl Trainer {
     #[distributed]

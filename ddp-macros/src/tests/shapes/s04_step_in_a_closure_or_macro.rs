@@ -1,5 +1,5 @@
 //! A step in a closure, in no_grad, behind a local macro.
-//! has: for (x, y) in start((&&Data(&data)).data(site!()).train_iter(64))
+//! has: for (x, y) in start((&&Data(&data)).data_by_type(site!()).train_iter(64))
 //! has: descend!(opt, loss);
 //! has: tch::no_grad(|| { opt.step(); let _ = log_std.clamp_(-5., 2.); });
 

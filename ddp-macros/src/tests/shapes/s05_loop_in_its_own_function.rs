@@ -1,6 +1,6 @@
 //! The batch loop is a function of its own, called once an epoch.
 //! has: register(vs);
-//! has: for (x, y) in start((&&Data(&data)).data(site!()).train_iter(64))
+//! has: for (x, y) in start((&&Data(&data)).data_by_type(site!()).train_iter(64))
 //! has: for epoch in start(0..20) { let loss = run_epoch(&vs, &net, &mut opt, data); }
 //! lacks: epoch(&epoch)
 

@@ -1,5 +1,5 @@
 //! Accumulation, over a variable bound to batches.
-//! has: let batches = (&&Data(&data)).data(site!()).train_iter(64);
+//! has: let batches = (&&Data(&data)).data_by_type(site!()).train_iter(64);
 //! has: for (i, (x, y)) in start(batches.enumerate())
 
 #[distributed]

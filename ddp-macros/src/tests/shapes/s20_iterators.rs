@@ -1,9 +1,9 @@
 //! tch's iterators, also in a variable and with modifiers.
 //! has: for (x, y) in start(iter2(Iter2::new, site!(), &xs, &ys, 32).to_device(device).shuffle())
-//! has: for text in start((&&Data(&corpus)).data(site!()).iter_shuffle(SEQ + 1, 16))
+//! has: for text in start((&&Data(&corpus)).data_by_type(site!()).iter_shuffle(SEQ + 1, 16))
 //! has: for (i, (x, y)) in start(it.enumerate().take(50))
-//! has: (&&Data(&data)).data(site!()).train_iter(32).for_each(
-//! has: let n = (&&Data(&data)).data(site!()).train_iter(32).count();
+//! has: (&&Data(&data)).data_by_type(site!()).train_iter(32).for_each(
+//! has: let n = (&&Data(&data)).data_by_type(site!()).train_iter(32).count();
 //! has: for batch in start(&mut it)
 
 #[distributed]

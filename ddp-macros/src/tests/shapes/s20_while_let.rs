@@ -1,6 +1,6 @@
 //! Batches taken by hand from a known iterator.
 //! has: synchronize(); while let Some((x, y)) = batches.next() {
-//! has: let mut batches = (&&Data(&data)).data(site!()).train_iter(64);
+//! has: let mut batches = (&&Data(&data)).data_by_type(site!()).train_iter(64);
 
 #[distributed]
 fn train() {

@@ -2,7 +2,7 @@
 //! has: self.batches = data.train_iter(64);
 //! has: for (x, y) in start((&&Items::new(&mut self.batches)).shard())
 //! has: it = Iter2::new(&xs, &ys, 32);
-//! has: other = (&&Data(&data)).data(site!()).train_iter(64);
+//! has: other = (&&Data(&data)).data_by_type(site!()).train_iter(64);
 
 #[distributed]
 fn train() {

@@ -1,8 +1,8 @@
 //! Progress bars are hidden, never removed.
-//! has: let bar = bar(ProgressBar::new((&&Data(&data)).data(site!()).train_iter(64).count() as u64));
+//! has: let bar = bar(ProgressBar::new((&&Data(&data)).data_by_type(site!()).train_iter(64).count() as u64));
 //! has: for i in bar.wrap_iter(0..n)
 //! has: let accuracy = bar.suspend(|| evaluate(&net));
-//! has: start(bar.wrap_iter((&&Data(&data)).data(site!()).train_iter(64)))
+//! has: start(bar.wrap_iter((&&Data(&data)).data_by_type(site!()).train_iter(64)))
 
 #[distributed]
 fn train() -> Result<()> {

@@ -1,7 +1,7 @@
 //! Forms of save.
-//! has: (&&type_of(&vs)).save("last.ot", |__ddp_path| vs.save(__ddp_path)).unwrap();
-//! has: if let Err(err) = (&&type_of(&vs)).save(format!("{epoch}.ot"), |__ddp_path| vs.save(__ddp_path)) { eprintln(
-//! has: std::fs::create_dir(&run_dir)?; checkpoint::write(&run_dir, &vs, epoch)?;
+//! has: (&&&&type_of(&vs)).save_by_type("last.ot", |__ddp_path| vs.save(__ddp_path)).unwrap();
+//! has: if let Err(err) = (&&&&type_of(&vs)).save_by_type(format!("{epoch}.ot"), |__ddp_path| vs.save(__ddp_path)) { eprintln(
+//! has: new_folder(std::fs::create_dir(&run_dir))?; checkpoint::write(&run_dir, &vs, epoch)?;
 
 #[distributed]
 fn train() -> Result<()> {

@@ -1,5 +1,5 @@
 //! Keep the best: all ranks decide alike.
-//! has: if accuracy > best { best = accuracy; (&&type_of(&vs)).save(
+//! has: if accuracy > best { best = accuracy; (&&&&type_of(&vs)).save_by_type(
 
 #[distributed]
 fn train() -> Result<()> {

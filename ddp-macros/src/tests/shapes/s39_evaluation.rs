@@ -1,7 +1,7 @@
 //! Evaluation in the loop sees the whole set.
 //! has: for (x, y) in data.test_iter(256)
 //! has: if let Some(opt) = opt.as_mut() { opt.backward_step(&loss); }
-//! lacks: Data(&data)).data(site!()).test_iter
+//! lacks: Data(&data)).data_by_type(site!()).test_iter
 
 #[distributed]
 fn train() -> Result<()> {

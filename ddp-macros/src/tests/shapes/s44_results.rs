@@ -1,6 +1,6 @@
 //! Results of every form.
 //! has: __ddp_scope.leave(net)
-//! has: __ddp_scope.leave_result(Ok((&&type_of(&vs)).save("m.ot", |__ddp_path| vs.save(__ddp_path)).map(|_| best)?))
+//! has: __ddp_scope.leave_result(Ok((&&&&type_of(&vs)).save_by_type("m.ot", |__ddp_path| vs.save(__ddp_path)).map(|_| best)?))
 //! has: loop { self.superbatch() } }
 
 #[distributed]

@@ -1,0 +1,18 @@
+#![allow(unused)]
+
+#[path = "../prelude.rs"]
+mod prelude;
+use prelude::*;
+
+#[distributed]
+fn train(net: &Net, opt: &mut Optimizer, data: &Dataset) {
+    for x in data.train_iter(64) {
+        let loss = net.loss(x);
+        opt.backward_step(&loss);
+        if loss.double_value(&[]) < 1e-3 {
+            return;
+        }
+    }
+}
+
+fn main() {}
