@@ -194,10 +194,9 @@ pub(crate) const STEP_UNVOTED: Fault = fault(
      them wait, so all ranks must skip together; #[ddp(skip)] on the `if` says that they do",
 );
 pub(crate) const WHILE_UNVOTED: Fault = fault(
-    "each rank would decide the end of this loop alone; write `while !should_stop(!cond)`",
+    "each rank would decide the end of this loop alone; write `while agree(cond)`",
     "the value is the rank's own: a rank that stops leaves the others waiting for its gradients, so all \
-     ranks must stop together; `mean(value)` in the condition does as well, and #[ddp(skip)] on the loop \
-     leaves it as it is",
+     ranks must stop together; a condition on `mean(value)` does as well",
 );
 pub(crate) const RANDOM_ORDER: Fault = fault(
     "each rank would draw another order here; use a seeded generator",

@@ -1,6 +1,6 @@
 //! Leaving early on the rank's own loss: by `return`, and at the end of a `while`.
 //! refused: each rank would decide this `return` alone; write `if should_stop(cond) { return .. }`
-//! refused: each rank would decide the end of this loop alone; write `while !should_stop(!cond)`
+//! refused: each rank would decide the end of this loop alone; write `while agree(cond)`
 
 #[distributed]
 fn train() -> Result<f64> {

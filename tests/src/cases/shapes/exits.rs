@@ -106,10 +106,11 @@ pub(super) fn s27_epoch_loops(_: &[&str]) -> Result<()> {
 
 /// Prints the orders of the epochs from `start` on, for the test to compare with those of another run.
 pub(super) fn s27_resumed(args: &[&str]) -> Result<()> {
-    let [start] = args else { bail!("expected the first epoch") };
+    let [form, start] = args else { bail!("expected `for` or `while`, and the first epoch") };
     let start = start.parse()?;
     let model = Model::seeded();
-    let orders = by_range::shared::train(&model.vs, &model.net, &numbered(), start)?;
+    let train = if *form == "while" { by_counter::shared::train } else { by_range::shared::train };
+    let orders = train(&model.vs, &model.net, &numbered(), start)?;
     for (epoch, order) in (start..).zip(orders) {
         println!("epoch {epoch}: {order:?}");
     }

@@ -1,7 +1,7 @@
 //! The shapes s23 to s45 by name.
 use anyhow::{Context, Result, bail};
 
-use super::{devices, evaluation, exits, marked, output, saving, seeds, signatures};
+use super::{by_type, devices, evaluation, exits, marked, output, saving, seeds, signatures};
 
 type Shape = fn(&[&str]) -> Result<()>;
 
@@ -20,8 +20,11 @@ const SHAPES: &[(&str, Shape)] = &[
     ("s32_cpu_constants", devices::s32_cpu_constants),
     ("s33_prints", output::s33_prints),
     ("s34_progress_bars", output::s34_progress_bars),
+    ("s34_bars_of_iterators", by_type::s34_bars_of_iterators),
     ("s35_logs_and_files", output::s35_logs_and_files),
     ("s36_forms_of_save", saving::s36_forms_of_save),
+    ("s36_behind_pointers", by_type::s36_behind_pointers),
+    ("s36_folder_of_all_ranks", by_type::s36_folder_of_all_ranks),
     ("s37_keep_the_best", saving::s37_keep_the_best),
     ("s38_resume", saving::s38_resume),
     ("s38_seen_by_one", saving::s38_seen_by_one),
@@ -31,6 +34,7 @@ const SHAPES: &[(&str, Shape)] = &[
     ("s42_main", signatures::s42_main),
     ("s43_methods", signatures::s43_methods),
     ("s44_results", signatures::s44_results),
+    ("s44_alias_of_a_result", by_type::s44_alias_of_a_result),
     ("s44_endless", signatures::s44_endless),
 ];
 

@@ -1,5 +1,6 @@
 //! The shapes of real training code, one file a topic: each is a program that the attribute has to cope with.
 mod batches;
+mod by_type;
 mod course;
 mod devices;
 mod evaluation;

@@ -96,7 +96,14 @@ pub(super) fn s33_prints(args: &[&str]) -> Result<()> {
 
 /// A terminal that counts what is written to it.
 #[derive(Clone, Debug, Default)]
-struct Screen(Arc<AtomicUsize>);
+pub(super) struct Screen(Arc<AtomicUsize>);
+
+impl Screen {
+    /// How often something was written.
+    pub(super) fn writes(&self) -> &AtomicUsize {
+        &self.0
+    }
+}
 
 impl TermLike for Screen {
     fn width(&self) -> u16 {
