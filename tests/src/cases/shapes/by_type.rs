@@ -1,4 +1,5 @@
 //! What a name does not say and a type does: stores behind pointers, bars of iterators, results under other names.
+#![allow(clippy::unwrap_used, reason = "the programs of these shapes are written like this")]
 use std::cell::RefCell;
 use std::io;
 use std::path::Path;
