@@ -18,6 +18,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Build a program and run it on N ranks
     Run(Box<RunArgs>),
+    /// Show what #[distributed] makes of a program (by cargo-expand)
+    Expand(Box<ExpandArgs>),
     /// Show what this machine has and what is missing for training
     Doctor(DoctorArgs),
 }
@@ -172,6 +174,27 @@ pub(crate) struct CargoArgs {
     pub(crate) verbose: u8,
 }
 
+const EXPAND_EXAMPLES: &str = "\
+Examples:
+  cargo ddp expand --bin train              the whole program
+  cargo ddp expand -p nets --lib net::fit   one function of a library
+
+#[distributed(explain)] on the function lists each changed line in its documentation.
+Needs cargo-expand: cargo install cargo-expand";
+
+/// Options of `cargo ddp expand`.
+#[derive(Debug, Args)]
+#[command(after_help = EXPAND_EXAMPLES)]
+pub(crate) struct ExpandArgs {
+    /// The module, function or type to show, by its path [default: all]
+    pub(crate) item: Option<String>,
+    /// Show the package's library
+    #[arg(long, conflicts_with_all = ["bin", "example"])]
+    pub(crate) lib: bool,
+    #[command(flatten, next_help_heading = "Program")]
+    pub(crate) cargo: CargoArgs,
+}
+
 /// Options of `cargo ddp doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
@@ -231,6 +254,24 @@ mod tests {
         assert!(parsed.cargo.release);
         assert_eq!(parsed.ranks, Count::Of(NonZeroUsize::new(2).unwrap()));
         assert_eq!(run("-n auto data.csv --release").args, ["data.csv", "--release"]);
+    }
+
+    #[test]
+    fn one_item_of_a_program_is_expanded() {
+        let words =
+            ["cargo-ddp", "expand", "-p", "nets", "-F", "a b", "--bin", "train", "net::fit"];
+        match Cli::try_parse_from(words).map(|cli| cli.command) {
+            Ok(Command::Expand(args)) => {
+                assert_eq!(args.item.as_deref(), Some("net::fit"));
+                assert_eq!(args.cargo.package.as_deref(), Some("nets"));
+                assert_eq!(
+                    (args.cargo.features.as_slice(), args.lib),
+                    (&["a b".to_owned()][..], false)
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(Cli::try_parse_from(["cargo-ddp", "expand", "--lib", "--bin", "a"]).is_err());
     }
 
     #[test]

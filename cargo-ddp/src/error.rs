@@ -10,6 +10,8 @@ use crate::program::ProgramError;
 pub(crate) enum RunError {
     #[error(transparent)]
     Program(#[from] ProgramError),
+    #[error("cargo-expand is not installed; `cargo install cargo-expand` provides it")]
+    NoExpand,
     #[error(
         "{ranks} ranks asked for, but {gpus} GPUs are visible on this host; use -n {gpus}, or \
          --share-gpus for several ranks a GPU, or set DDP_BACKEND=gloo if the program trains on \
@@ -46,6 +48,7 @@ impl RunError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Program(error) => error.exit_code(),
+            Self::NoExpand => 127,
             Self::Spawn { source, .. } if source.kind() == io::ErrorKind::NotFound => 127,
             Self::Spawn { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 126,
             _ => 1,

@@ -7,6 +7,7 @@
 //! * `host`: what this machine has to offer;
 //! * `job`: the ranks of one run, from their environment to the report of a failure;
 //! * `output`: where what they print goes;
+//! * `expand`: what the attribute makes of a program;
 //! * `doctor`: what is missing on this machine.
 //!
 //! What decides is a pure function (environment of a rank, reaction to an exit, root cause); what
@@ -20,6 +21,7 @@ use clap::Parser;
 mod cli;
 mod doctor;
 mod error;
+mod expand;
 mod host;
 mod job;
 mod output;
@@ -42,6 +44,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let outcome = match cli::Cli::parse_from(args).command {
         cli::Command::Run(run) => job::run(&run),
+        cli::Command::Expand(expand) => expand::run(&expand),
         cli::Command::Doctor(doctor) => Ok(doctor::run(&doctor)),
     };
     match outcome {

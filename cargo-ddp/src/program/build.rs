@@ -62,6 +62,18 @@ fn command(cargo: &Cargo, args: &CargoArgs, chosen: Option<&Chosen>) -> Command 
     let mut command = cargo.command("build", args);
     // Compiler messages still go to the terminal as text; stdout carries the rest as JSON.
     command.arg("--message-format=json-render-diagnostics");
+    if args.quiet {
+        command.arg("--quiet");
+    }
+    selecting(command, args, chosen)
+}
+
+/// The command, with the options that choose a program and how it is built.
+pub(super) fn selecting(
+    mut command: Command,
+    args: &CargoArgs,
+    chosen: Option<&Chosen>,
+) -> Command {
     let mut option = |name: &str, value: Option<&str>| {
         if let Some(value) = value {
             command.args([name, value]);
@@ -83,7 +95,6 @@ fn command(cargo: &Cargo, args: &CargoArgs, chosen: Option<&Chosen>) -> Command 
         ("--release", args.release),
         ("--all-features", args.all_features),
         ("--no-default-features", args.no_default_features),
-        ("--quiet", args.quiet),
     ];
     command.args(flags.iter().filter(|(_, on)| *on).map(|(flag, _)| flag));
     command.args(std::iter::repeat_n("--verbose", args.verbose.into()));

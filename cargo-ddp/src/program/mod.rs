@@ -68,6 +68,11 @@ pub(crate) fn build(args: &CargoArgs) -> Result<Program, ProgramError> {
     build::build(&cargo, args, target.as_ref(), &metadata.target_directory)
 }
 
+/// `cargo expand` with the options that choose a program.
+pub(crate) fn expand_command(args: &CargoArgs) -> Command {
+    build::selecting(Cargo::from_env().command("expand", args), args, None)
+}
+
 /// The folders that may hold what the project's setup has left: its own target folder, and the one
 /// that cargo uses now. Nothing is compiled.
 pub(crate) fn folders(args: &CargoArgs) -> Result<[PathBuf; 2], ProgramError> {

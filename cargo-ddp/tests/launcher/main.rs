@@ -9,6 +9,7 @@ mod build;
 mod contract;
 mod doctor;
 mod ending;
+mod expand;
 mod failure;
 mod harness;
 mod output;
