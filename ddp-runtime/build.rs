@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 
 fn main() {
     println!("cargo:rerun-if-changed=csrc");
+    second_name();
     let Some(lib) = std::env::var_os("DEP_TCH_LIBTORCH_LIB").map(PathBuf::from) else {
         // torch-sys was built without libtorch (documentation only): there is nothing to compile against.
         return;
@@ -28,8 +29,33 @@ fn compile(lib: &Path) {
         .flag(include.join("torch/csrc/api/include").display().to_string())
         .define("USE_C10D_GLOO", None)
         .define("_GLIBCXX_USE_CXX11_ABI", "1");
-    for file in ["error.cc", "store.cc", "gloo.cc", "tensor.cc", "engine.cc"] {
+    for file in ["error.cc", "store.cc", "gloo.cc", "tensor.cc", "cuda.cc", "engine.cc"] {
         build.file(Path::new("csrc").join(file));
     }
     build.compile("ddp_bridge");
+}
+
+/// An empty library called `libnccl.so` that depends on one called `libnccl.so.2`. See Note [A second name for NCCL].
+fn second_name() {
+    if std::env::var_os("CARGO_FEATURE_NCCL").is_none() {
+        return;
+    }
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let source = out.join("empty.c");
+    std::fs::write(&source, "").expect("OUT_DIR can be written to");
+    let stand_in = out.join("libnccl.so.2");
+    let compiler = cc::Build::new().get_compiler();
+    let link = |name: &str, input: &[&Path], output: &Path| {
+        let status = compiler
+            .to_command()
+            .args(["-shared", "-nostdlib", "-s", "-Wl,-z,noseparate-code", "-Wl,--no-as-needed"])
+            .arg(format!("-Wl,-soname,{name}"))
+            .args(input)
+            .arg("-o")
+            .arg(output)
+            .status();
+        assert!(status.is_ok_and(|status| status.success()), "{name} cannot be linked");
+    };
+    link("libnccl.so.2", &[&source], &stand_in);
+    link("libnccl.so", &[&source, &stand_in], &out.join("nccl-second-name.so"));
 }

@@ -25,6 +25,7 @@ pub mod exit;
 pub mod failure;
 mod launch;
 pub mod names;
+pub mod nccl;
 pub mod plan;
 mod topology;
 

@@ -72,5 +72,7 @@ pub const DDP_SYNC_BATCH_NORM: &str = "DDP_SYNC_BATCH_NORM";
 pub const DDP_COMPRESS: &str = "DDP_COMPRESS";
 /// What a rank does with memory that its program has freed: `keep` or `system`.
 pub const DDP_MALLOC: &str = "DDP_MALLOC";
+/// The file of NCCL to load, in place of the one that is found.
+pub const DDP_NCCL_LIB: &str = "DDP_NCCL_LIB";
 /// Where to write a timeline of all ranks.
 pub const DDP_TRACE: &str = "DDP_TRACE";

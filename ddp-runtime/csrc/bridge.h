@@ -95,6 +95,12 @@ int ddp_grad_into_view(DdpTensor parameter, DdpTensor view, double scale, int* s
 // Makes `view` the gradient of `parameter`, or with a null view leaves it without one.
 int ddp_set_grad(DdpTensor parameter, DdpTensor view);
 
+// ---- cuda.cc: libtorch's CUDA half, where it is loaded
+// Makes `ordinal` the device of this thread.
+int ddp_cuda_set_device(int ordinal);
+// The cudaStream_t on which this thread's operations on that device run: null is the default stream.
+int ddp_cuda_current_stream(int ordinal, void** out);
+
 // ---- engine.cc: the autograd engine
 typedef struct {
   void* context;

@@ -1,6 +1,7 @@
 //! Which device this rank computes on.
 use tch::{Cuda, Device};
 
+use crate::comm::open_cuda;
 use crate::world;
 
 /// The device of this rank: the GPU with its local rank's number where CUDA is there, else the CPU.
@@ -8,6 +9,9 @@ use crate::world;
 /// A launcher that shows each rank only one GPU makes that one number 0 for all.
 #[must_use]
 pub fn device() -> Device {
+    if world::world_size() > 1 {
+        open_cuda();
+    }
     if !Cuda::is_available() {
         return Device::Cpu;
     }
@@ -16,7 +20,7 @@ pub fn device() -> Device {
 }
 
 /// The GPU of a local rank among those it sees.
-fn ordinal(local_rank: usize, visible: usize) -> usize {
+pub(crate) fn ordinal(local_rank: usize, visible: usize) -> usize {
     if visible <= 1 { 0 } else { local_rank }
 }
 

@@ -77,6 +77,14 @@ pub enum Error {
         /// That error.
         first: String,
     },
+    /// The transport between the ranks failed on this rank.
+    #[error("{operation}: {message}")]
+    Transport {
+        /// What was being done.
+        operation: String,
+        /// What happened, and the cure where one is known.
+        message: String,
+    },
     /// libtorch refused an operation.
     #[error("{operation}: {message}")]
     Torch {

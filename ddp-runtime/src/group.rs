@@ -10,7 +10,7 @@ use ddp_env::{Launch, StoreHost, Topology};
 use tch::{Device, Kind, Tensor};
 
 use crate::bridge::{StoreRole, TcpStore};
-use crate::comm::{Communicator, Gloo, ReduceOp, Shm, Work};
+use crate::comm::{self, ByDevice, Communicator, Gloo, ReduceOp, Shm, Work};
 use crate::control::{Control, Header, Operation, PendingHeaders};
 use crate::error::{During, Error, Result};
 use crate::options::{Backend, Options};
@@ -67,26 +67,7 @@ impl Group {
             })
         };
         let mut control = Control::new(connect("control")?, topology.world_size, options.uneven);
-        let shared = match options.backend {
-            Backend::Gloo => None,
-            Backend::Auto if !one_host(launch) => None,
-            Backend::Auto | Backend::Shm => {
-                Some(Shm::connect(&mut control, &watch, topology.rank, topology.world_size)?)
-            }
-        };
-        let data: Box<dyn Communicator> = match (shared, options.backend) {
-            (Some(Ok(shm)), _) => Box::new(shm),
-            (Some(Err(why)), Backend::Shm) => {
-                return Err(Error::setup("sharing memory between the ranks", why));
-            }
-            (Some(Err(why)), _) => {
-                output::notice(format_args!(
-                    "no shared memory between the ranks, Gloo instead: {why}"
-                ));
-                Box::new(connect("data")?)
-            }
-            (None, _) => Box::new(connect("data")?),
-        };
+        let data = data_plane(launch, options, &mut control, &watch, &connect)?;
         if let Some(path) = &options.trace {
             trace::start(path, generation, topology, &control, &watch)?;
         }
@@ -212,6 +193,23 @@ impl Group {
         self.wait(work.as_ref(), operation)
     }
 
+    /// As [`broadcast`](Self::broadcast), for several tensors of one device in one launch, where the transport can do that.
+    pub(crate) fn broadcast_all(
+        &self,
+        tensors: &[&Tensor],
+        root: usize,
+        operation: &str,
+    ) -> Result<bool> {
+        let work = self
+            .data
+            .broadcast_all(tensors, root)
+            .map_err(|error| self.watch.explain(operation, &error))?;
+        match work {
+            Some(work) => self.wait(work.as_ref(), operation).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
     /// Fills `output` with the ranks' inputs, all contiguous. All ranks have announced it.
     pub(crate) fn all_gather(
         &self,
@@ -226,10 +224,62 @@ impl Group {
         self.wait(work.as_ref(), operation)
     }
 
+    /// Ends what is under way on this rank's GPU: a process that ends would wait for it. Connections stay open.
+    pub(crate) fn abort(&self) {
+        self.data.abort();
+    }
+
     /// Tells the other ranks that this one has failed, and closes nothing: an operation may be under way.
     pub(crate) fn report(&self, message: &str) {
         let rank = Some(self.topology.rank);
         self.watch.report(&Notice { rank, message: message.to_owned() }, self.serves_store);
+    }
+}
+
+/// The transport of tensors: between the GPUs where the ranks have some, and between the hosts' memories.
+fn data_plane(
+    launch: &Launch,
+    options: &Options,
+    control: &mut Control,
+    watch: &Watch,
+    gloo: &dyn Fn(&str) -> Result<Gloo>,
+) -> Result<Box<dyn Communicator>> {
+    let gpus = match options.backend {
+        Backend::Auto | Backend::Nccl => {
+            comm::connect_gpus(control, watch, launch.topology, options)?
+        }
+        Backend::Gloo | Backend::Shm => None,
+    };
+    Ok(match gpus {
+        // The stand-in of the tests: device memory is host memory.
+        Some(gpus) if gpus.device() == Device::Cpu => Box::new(gpus),
+        Some(gpus) => {
+            Box::new(ByDevice::new(gpus, host_plane(launch, options, control, watch, gloo)?))
+        }
+        None => host_plane(launch, options, control, watch, gloo)?,
+    })
+}
+
+/// The transport of CPU tensors.
+fn host_plane(
+    launch: &Launch,
+    options: &Options,
+    control: &mut Control,
+    watch: &Watch,
+    gloo: &dyn Fn(&str) -> Result<Gloo>,
+) -> Result<Box<dyn Communicator>> {
+    let topology = launch.topology;
+    let wanted = options.backend == Backend::Shm;
+    if options.backend == Backend::Gloo || (!wanted && !one_host(launch)) {
+        return Ok(Box::new(gloo("data")?));
+    }
+    match Shm::connect(control, watch, topology.rank, topology.world_size)? {
+        Ok(shm) => Ok(Box::new(shm)),
+        Err(why) if wanted => Err(Error::setup("sharing memory between the ranks", why)),
+        Err(why) => {
+            output::notice(format_args!("no shared memory between the ranks, Gloo instead: {why}"));
+            Ok(Box::new(gloo("data")?))
+        }
     }
 }
 

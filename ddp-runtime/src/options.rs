@@ -11,11 +11,14 @@ use crate::output::Print;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Backend {
-    /// The best for the device and the hosts.
+    /// The best for the device and the hosts: NCCL for tensors on GPUs; for those of the CPU shared memory on one host, Gloo
+    /// on several.
     #[default]
     Auto,
     /// Gloo over TCP, for CPU tensors.
     Gloo,
+    /// NCCL between GPUs; an error where a rank has none. CPU tensors go as with [`Auto`](Self::Auto).
+    Nccl,
     /// Shared memory, for the CPU ranks of one host.
     Shm,
 }
@@ -86,7 +89,7 @@ pub enum Malloc {
 /// How a scope works. [`Default`] is what `#[distributed]` without options means.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// The transport. `DDP_BACKEND`: `auto`, `gloo`, `shm`.
+    /// The transport. `DDP_BACKEND`: `auto`, `nccl`, `gloo`, `shm`.
     pub backend: Backend,
     /// The meaning of a batch size. `DDP_BATCH`: `per_rank`, `global`.
     pub batch: Batch,
@@ -187,10 +190,9 @@ pub(crate) fn parse_backend(name: &'static str, value: &str) -> Result<Backend> 
     match value {
         "auto" => Ok(Backend::Auto),
         "gloo" => Ok(Backend::Gloo),
+        "nccl" => Ok(Backend::Nccl),
         "shm" => Ok(Backend::Shm),
-        _ => {
-            Err(wrong(name, value, "write `auto`, `gloo` or `shm`, the transports of this version"))
-        }
+        _ => Err(wrong(name, value, "write `auto`, `nccl`, `gloo` or `shm`")),
     }
 }
 
@@ -285,10 +287,7 @@ mod tests {
     #[test]
     fn a_wrong_value_is_named_with_the_cure() {
         let error = with("DDP_BACKEND", "mpi").unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "DDP_BACKEND is `mpi`; write `auto`, `gloo` or `shm`, the transports of this version"
-        );
+        assert_eq!(error, "DDP_BACKEND is `mpi`; write `auto`, `nccl`, `gloo` or `shm`");
         for (name, value) in [
             ("DDP_BATCH", "x"),
             ("DDP_LOSS", "max"),

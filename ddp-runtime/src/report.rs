@@ -71,9 +71,10 @@ pub(crate) fn kind(error: &Error) -> FailureKind {
         Error::Peer { .. } => FailureKind::Peer,
         Error::Timeout { .. } => FailureKind::Timeout,
         Error::Mismatch { .. } => FailureKind::Mismatch,
-        Error::Unsupported { .. } | Error::Poisoned { .. } | Error::Torch { .. } => {
-            FailureKind::Error
-        }
+        Error::Unsupported { .. }
+        | Error::Poisoned { .. }
+        | Error::Transport { .. }
+        | Error::Torch { .. } => FailureKind::Error,
     }
 }
 

@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ddp_env::failure::FailureKind;
 use ddp_env::{LauncherKind, Topology};
 use tch::nn::VarStore;
-use tch::{Cuda, Device, Tensor};
+use tch::{Device, Tensor};
 
 use crate::bridge::{self, BackwardObserver, Route};
-use crate::comm::ReduceOp;
+use crate::comm::{ReduceOp, open_cuda};
 use crate::control::Operation;
 use crate::data::{Share, epoch, weight};
 use crate::device;
 use crate::error::{Error, Result};
-use crate::options::{Batch, Loss, Malloc, Options};
+use crate::options::{Backend, Batch, Loss, Malloc, Options};
 use crate::output::{self, Marks, Print};
 use crate::random;
 use crate::report;
@@ -73,7 +73,6 @@ impl Scope {
             return Ok(Self { state: State::Joined(session, outer_epoch) });
         }
         check_loss(&options)?;
-        check_supported()?;
         prepare_process(&options);
         let generation = next_generation();
         let session = Session::start(launch, name, generation, options).inspect_err(|error| {
@@ -233,6 +232,7 @@ impl Drop for Scope {
         };
         abandon(&session);
         trace::abandon();
+        session.abort();
         drop(route);
         session.detach();
         leave_process();
@@ -289,25 +289,15 @@ fn check_loss(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn check_supported() -> Result<()> {
-    if device::device() != Device::Cpu {
-        // Gloo cannot carry GPU tensors without a copy through the host for each bucket, which nobody should get unasked.
-        return Err(Error::unsupported(
-            "training on several GPUs is not available yet",
-            "hide the GPUs (CUDA_VISIBLE_DEVICES=\"\") to train on the CPUs",
-        ));
-    }
-    Ok(())
-}
-
 /// What a process does once before its first group.
 fn prepare_process(options: &Options) {
     report::remember_panics();
     // Without this c10d's warnings appear with C++ backtraces whatever TORCH_CPP_LOG_LEVEL says; a failure here only means
     // that they do.
     let _ = bridge::init_logging();
-    // Asked for before any tensor is made: libtorch answers from then on.
-    let _ = Cuda::is_available();
+    if matches!(options.backend, Backend::Auto | Backend::Nccl) {
+        open_cuda();
+    }
     random::become_shared();
     weight::begin(options.loss);
     let set_by_user =

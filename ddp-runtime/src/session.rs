@@ -380,6 +380,11 @@ impl Session {
         report::write(&self.record(report::kind(error), error.to_string(), None));
     }
 
+    /// Ends what is under way on this rank's GPU.
+    pub(crate) fn abort(&self) {
+        self.lock().group.abort();
+    }
+
     /// Tells the other ranks that this one ends with `message`.
     pub(crate) fn tell_others(&self, message: &str) {
         self.lock().group.report(message);

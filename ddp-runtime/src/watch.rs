@@ -66,6 +66,26 @@ impl Shared {
     }
 }
 
+/// Sees what the watcher has seen.
+#[cfg_attr(
+    not(feature = "nccl"),
+    expect(dead_code, reason = "only GPUs need a thread of their own")
+)]
+pub(crate) struct Eyes {
+    shared: Arc<Shared>,
+}
+
+#[cfg_attr(
+    not(feature = "nccl"),
+    expect(dead_code, reason = "only GPUs need a thread of their own")
+)]
+impl Eyes {
+    /// The notice of another rank's failure, if there is one.
+    pub(crate) fn notice(&self) -> Option<Notice> {
+        self.shared.lock().notice.clone()
+    }
+}
+
 /// The eyes of one rank on all others.
 pub(crate) struct Watch {
     store: Arc<TcpStore>,
@@ -109,6 +129,15 @@ impl Watch {
         self.shared.lock().notice.clone()
     }
 
+    /// What sees the notices too, on another thread.
+    #[cfg_attr(
+        not(feature = "nccl"),
+        expect(dead_code, reason = "only GPUs need a thread of their own")
+    )]
+    pub(crate) fn eyes(&self) -> Eyes {
+        Eyes { shared: Arc::clone(&self.shared) }
+    }
+
     /// Says that `what` is done, for those that [`wait_until_done`](Self::wait_until_done).
     pub(crate) fn mark_done(&self, what: &str) -> Result<()> {
         let key = format!("{}/done/{what}", self.group);
@@ -139,7 +168,12 @@ impl Watch {
     }
 
     /// Waits for an operation, until it is done, a rank has failed, or the limit is reached.
+    ///
+    /// On a GPU the device waits for it, and the host goes on: see [`Work::hand_over`].
     pub(crate) fn wait(&self, work: &dyn Work, operation: &str) -> Result<()> {
+        if work.hand_over().map_err(|error| self.explain(operation, &error))? {
+            return Ok(());
+        }
         let started = Instant::now();
         loop {
             match work.wait(SLICE) {
@@ -171,6 +205,9 @@ impl Watch {
             std::thread::sleep(Duration::from_millis(20));
         }
         let text = error.to_string();
+        if error.is_of_this_rank() {
+            return Error::Transport { operation: operation.to_owned(), message: text };
+        }
         if text.contains("Timed out") || text.contains("timed out") {
             return Error::Timeout { operation: operation.to_owned(), limit: self.limit };
         }

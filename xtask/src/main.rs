@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask setup | demo | test | bench | ci`.
+//! The project's own commands: `cargo xtask setup | demo | test | bench | gpu | ci`.
 //!
 //! One short file a command under `cmd/`; what they share (a step, styled lines, the workspace) stands beside
 //! this file. Nothing here links libtorch: `setup` must run before it is there.
@@ -35,6 +35,8 @@ enum Cmd {
     Test(cmd::test::Args),
     /// Measure training steps in turn with PyTorch's DistributedDataParallel
     Bench(cmd::bench::Args),
+    /// Check on one GPU what needs one; exit code 77 where there is none
+    Gpu,
     /// Everything that a change must pass
     Ci,
 }
@@ -46,10 +48,15 @@ fn main() -> ExitCode {
         Cmd::Demo(args) => cmd::demo::run(&ws, &args),
         Cmd::Test(args) => cmd::test::run(&ws, &args),
         Cmd::Bench(args) => cmd::bench::run(&ws, &args),
+        Cmd::Gpu => cmd::gpu::run(&ws),
         Cmd::Ci => cmd::ci::run(&ws),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<cmd::gpu::NoGpu>() => {
+            style::note(&error.to_string());
+            ExitCode::from(cmd::gpu::SKIPPED)
+        }
         Err(error) => {
             if !error.is::<step::Said>() {
                 style::failure(&error);

@@ -3,6 +3,7 @@
 mod finding;
 mod gpu;
 mod machine;
+mod nccl;
 mod tools;
 mod torch;
 

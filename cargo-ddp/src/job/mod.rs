@@ -51,6 +51,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, RunError> {
         hosts,
         report_dir: report_dir.path().to_owned(),
         cores: cores::usable().count,
+        share_gpus: args.share_gpus,
         program,
         args: args.args.clone(),
     };

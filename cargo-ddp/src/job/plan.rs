@@ -72,6 +72,8 @@ pub(super) struct Plan {
     pub(super) report_dir: PathBuf,
     /// Usable cores of this host.
     pub(super) cores: usize,
+    /// Whether several ranks may share a GPU.
+    pub(super) share_gpus: bool,
     pub(super) program: Program,
     pub(super) args: Vec<OsString>,
 }
@@ -107,6 +109,12 @@ impl Plan {
         }
         if self.hosts.nnodes == 1 && unset("NCCL_SOCKET_IFNAME") {
             set.push(("NCCL_SOCKET_IFNAME", "lo".into()));
+        }
+        if self.share_gpus {
+            // NCCL takes ranks that differ in this for ranks of different hosts; from 2.30 on it can be asked to share.
+            let host = format!("{}-{}", self.hosts.addr, self.hosts.rank(local_rank));
+            set.push(("NCCL_HOSTID", host.into()));
+            set.push(("NCCL_MULTI_RANK_GPU_ENABLE", "1".into()));
         }
         if let Some(path) = self.library_path(inherited("LD_LIBRARY_PATH")) {
             set.push(("LD_LIBRARY_PATH", path));
@@ -179,6 +187,7 @@ pub(super) mod tests {
             hosts,
             report_dir: PathBuf::from("/tmp/report"),
             cores: 8,
+            share_gpus: false,
             program: Program {
                 path: PathBuf::from("/w/x"),
                 library_dirs: vec![PathBuf::from("/torch/lib")],
@@ -244,6 +253,16 @@ pub(super) mod tests {
         let own = env(&plan, 0, None, &set);
         assert!(!own.contains_key("OMP_NUM_THREADS") && !own.contains_key("NCCL_SOCKET_IFNAME"));
         assert_eq!(own["LD_LIBRARY_PATH"], "/torch/lib:/a:/b");
+    }
+
+    #[test]
+    fn ranks_that_share_a_gpu_are_on_different_hosts_for_nccl() {
+        let mut plan = two_ranks();
+        assert!(!env(&plan, 1, None, &[]).contains_key("NCCL_HOSTID"));
+        plan.share_gpus = true;
+        assert_eq!(env(&plan, 1, None, &[])["NCCL_HOSTID"], "127.0.0.1-1");
+        assert_eq!(env(&plan, 0, None, &[])["NCCL_HOSTID"], "127.0.0.1-0");
+        assert_eq!(env(&plan, 0, None, &[])["NCCL_MULTI_RANK_GPU_ENABLE"], "1");
     }
 
     #[test]

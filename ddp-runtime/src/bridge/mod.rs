@@ -5,6 +5,7 @@
 // The C interface can only be called through unsafe code; each call names what it relies on.
 #![allow(unsafe_code)]
 
+mod cuda;
 mod engine;
 mod gloo;
 mod store;
@@ -13,6 +14,7 @@ mod tensor;
 
 use std::ffi::{CStr, CString, c_int};
 
+pub(crate) use cuda::{current_stream, libtorch_folder, set_device};
 pub(crate) use engine::{BackwardObserver, Leaf, Route};
 pub(crate) use gloo::{GlooGroup, GlooWork};
 pub(crate) use store::{StoreRole, TcpStore};
@@ -26,11 +28,22 @@ pub(crate) use tensor::{
 #[error("{text}")]
 pub struct BridgeError {
     text: String,
+    own: bool,
 }
 
 impl BridgeError {
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into() }
+        Self { text: text.into(), own: false }
+    }
+
+    /// A failure that this rank has found by itself, and that the others are to be told of.
+    pub(crate) fn of_this_rank(text: impl Into<String>) -> Self {
+        Self { text: text.into(), own: true }
+    }
+
+    /// Whether this rank has found it by itself.
+    pub(crate) fn is_of_this_rank(&self) -> bool {
+        self.own
     }
 }
 

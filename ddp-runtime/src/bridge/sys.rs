@@ -133,6 +133,9 @@ unsafe extern "C" {
     ) -> c_int;
     pub(super) fn ddp_set_grad(parameter: TensorPtr, view: TensorPtr) -> c_int;
 
+    pub(super) fn ddp_cuda_set_device(ordinal: c_int) -> c_int;
+    pub(super) fn ddp_cuda_current_stream(ordinal: c_int, out: *mut *mut c_void) -> c_int;
+
     pub(super) fn ddp_engine_install() -> c_int;
     pub(super) fn ddp_engine_route(callbacks: *const DdpCallbacks) -> c_int;
     pub(super) fn ddp_leaf_watch(tensor: TensorPtr, id: u32, out: *mut *mut DdpLeaf) -> c_int;

@@ -1,9 +1,15 @@
 //! The data plane: collectives on tensors, one file a transport.
 //!
 //! A [`Communicator`] issues operations in order and returns at once; a [`Work`] tells when one is done. Which transport
-//! serves is decided once, in `group.rs`. What the ranks say to each other about the work (headers, votes, failures) is
+//! serves is decided once, in `group.rs`; where the ranks have GPUs there are two, and each tensor goes by its device. What the ranks say to each other about the work (headers, votes, failures) is
 //! `control.rs`, never this.
+mod by_device;
 mod gloo;
+#[cfg(feature = "nccl")]
+mod nccl;
+#[cfg(not(feature = "nccl"))]
+#[path = "no_nccl.rs"]
+mod nccl;
 mod shm;
 
 use std::time::Duration;
@@ -12,7 +18,9 @@ use tch::{Kind, Tensor};
 
 use crate::bridge::BridgeError;
 
+pub(crate) use by_device::ByDevice;
 pub(crate) use gloo::Gloo;
+pub(crate) use nccl::{Nccl, connect as connect_gpus, open_cuda};
 pub(crate) use shm::Shm;
 
 /// How an all-reduce combines the ranks' values.
@@ -35,6 +43,11 @@ pub(crate) trait Work: Send {
     fn is_done(&self) -> Result<bool, BridgeError>;
     /// As `is_done`, after waiting at most this long.
     fn wait(&self, limit: Duration) -> Result<bool, BridgeError>;
+    /// Makes what this thread does next on the device come after it, without waiting, where the device can do that: then
+    /// true. A failure that comes later is told by the next operation.
+    fn hand_over(&self) -> Result<bool, BridgeError> {
+        Ok(false)
+    }
 }
 
 /// A transport between all ranks of the group. All ranks issue the same operations in the same order.
@@ -43,6 +56,14 @@ pub(crate) trait Communicator: Send {
     fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Box<dyn Work>, BridgeError>;
     /// Copies `root`'s contiguous tensor over everyone else's.
     fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<Box<dyn Work>, BridgeError>;
+    /// As [`broadcast`](Self::broadcast), for several tensors of one device in one launch, where the transport can do that.
+    fn broadcast_all(
+        &self,
+        _tensors: &[&Tensor],
+        _root: usize,
+    ) -> Result<Option<Box<dyn Work>>, BridgeError> {
+        Ok(None)
+    }
     /// Fills `output` (contiguous, world size times as large) with the inputs of rank 0, 1, ...
     fn all_gather(&self, output: &Tensor, input: &Tensor) -> Result<Box<dyn Work>, BridgeError>;
     /// A flat CPU tensor of zeros that this transport reduces best, if there is such a thing.
@@ -53,4 +74,6 @@ pub(crate) trait Communicator: Send {
     fn progress(&self) -> Result<(), BridgeError> {
         Ok(())
     }
+    /// Ends what is under way on this rank: it will not go on with the others.
+    fn abort(&self) {}
 }

@@ -139,6 +139,9 @@ pub(crate) fn spread(
     operation: &str,
 ) -> Result<()> {
     for chunk in chunks(tensors) {
+        if spread_in_one_launch(group, &chunk, operation)? {
+            continue;
+        }
         let flat: Vec<Tensor> = chunk
             .iter()
             .map(|tensor| data_alias(tensor).during(operation)?.f_reshape([-1]).during(operation))
@@ -150,6 +153,30 @@ pub(crate) fn spread(
         }
     }
     Ok(())
+}
+
+/// Copies rank 0's values straight into the tensors, where the transport can do that.
+fn spread_in_one_launch(group: &Group, tensors: &[&Tensor], operation: &str) -> Result<bool> {
+    let aliases: Vec<Tensor> = tensors
+        .iter()
+        .map(|tensor| data_alias(tensor))
+        .collect::<std::result::Result<_, _>>()
+        .during(operation)?;
+    // The same tensor where it is contiguous already. Every rank broadcasts as many, whatever its own strides are.
+    let dense: Vec<Tensor> = aliases
+        .iter()
+        .map(Tensor::f_contiguous)
+        .collect::<std::result::Result<_, _>>()
+        .during(operation)?;
+    if !group.broadcast_all(&dense.iter().collect::<Vec<_>>(), 0, operation)? {
+        return Ok(false);
+    }
+    for (mut alias, dense) in aliases.into_iter().zip(dense) {
+        if !alias.is_contiguous() {
+            alias.f_copy_(&dense).during(operation)?;
+        }
+    }
+    Ok(true)
 }
 
 /// Tensors of one dtype and device together, up to a size, in the order given.

@@ -3,6 +3,7 @@ mod alone;
 pub mod compare;
 mod failures;
 mod global;
+mod gpu;
 mod gradients;
 mod leaves;
 mod mismatch;
@@ -22,6 +23,7 @@ const CASES: &[(&str, Case)] = &[
     ("alone", alone::run),
     ("failures", failures::run),
     ("global", global::run),
+    ("gpu", gpu::run),
     ("gradients", gradients::run),
     ("leaves", leaves::run),
     ("mismatch", mismatch::run),

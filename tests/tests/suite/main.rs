@@ -5,6 +5,7 @@ mod global;
 mod gradients;
 mod leaves;
 mod mismatch;
+mod nccl;
 mod reach;
 mod shapes_loops;
 mod shapes_steps;

@@ -1,0 +1,64 @@
+//! Two transports side by side, where the ranks have GPUs: one for what lies on them, one for what lies on the host.
+use tch::{Device, Kind, Tensor};
+
+use super::{Communicator, Nccl, ReduceOp, Work};
+use crate::bridge::BridgeError;
+
+type Started = Result<Box<dyn Work>, BridgeError>;
+
+/// As PyTorch's `cpu:gloo,cuda:nccl`: each tensor goes by its device.
+pub(crate) struct ByDevice {
+    gpu: Nccl,
+    cpu: Box<dyn Communicator>,
+}
+
+impl ByDevice {
+    /// Both are connected.
+    pub(crate) fn new(gpu: Nccl, cpu: Box<dyn Communicator>) -> Self {
+        Self { gpu, cpu }
+    }
+
+    fn of(&self, tensor: &Tensor) -> &dyn Communicator {
+        // A tensor on any other device than these two is refused by the GPU's transport, with both named.
+        if tensor.device() == Device::Cpu { self.cpu.as_ref() } else { &self.gpu }
+    }
+}
+
+impl Communicator for ByDevice {
+    fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Started {
+        self.of(tensor).all_reduce(tensor, op)
+    }
+
+    fn broadcast(&self, tensor: &Tensor, root: usize) -> Started {
+        self.of(tensor).broadcast(tensor, root)
+    }
+
+    fn broadcast_all(
+        &self,
+        tensors: &[&Tensor],
+        root: usize,
+    ) -> Result<Option<Box<dyn Work>>, BridgeError> {
+        match tensors.first() {
+            Some(first) => self.of(first).broadcast_all(tensors, root),
+            None => Ok(None),
+        }
+    }
+
+    fn all_gather(&self, output: &Tensor, input: &Tensor) -> Started {
+        self.of(output).all_gather(output, input)
+    }
+
+    fn allocate(&self, elements: usize, kind: Kind) -> Result<Option<Tensor>, BridgeError> {
+        // Asked for memory of the host only.
+        self.cpu.allocate(elements, kind)
+    }
+
+    fn progress(&self) -> Result<(), BridgeError> {
+        self.cpu.progress()
+    }
+
+    fn abort(&self) {
+        self.gpu.abort();
+        self.cpu.abort();
+    }
+}
