@@ -54,9 +54,17 @@ fn checks(ws: &Workspace) -> Vec<Step> {
     let mut docs = ws.cargo(["doc", "--quiet", "--workspace", "--no-deps"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     let clippy = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    let fuzz =
+        ["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target/fuzz"];
+    let fuzz = ws.cargo(fuzz);
     let mut steps = vec![
         Step::new("Format", ws.cargo(["fmt", "--all", "--", "--check"]), "cargo fmt --all"),
         Step::new("Lints", ws.cargo(clippy), "mend what clippy names; an allow needs a reason"),
+        Step::new(
+            "Fuzzing",
+            fuzz,
+            "mend fuzz/, which compiles the modules of ddp-macros once more",
+        ),
         Step::new("Docs", docs, "mend the documentation comment that rustdoc names"),
     ];
     if ws.has_cargo("deny") {
