@@ -1,7 +1,8 @@
 //! The attribute `#[distributed]`: data-parallel training for a function written for one device.
 //!
 //! This crate is the attribute alone; programs depend on `ddp-runtime`, which re-exports it. All documentation is
-//! on [`macro@distributed`].
+//! on [`macro@distributed`]; the list below is for who wants to know why a line was changed, or was not.
+#![doc = include_str!("../decisions.md")]
 
 mod analysis;
 mod batch;
@@ -57,10 +58,10 @@ use proc_macro::TokenStream;
 /// | `Device::Cuda(_)`, `Device::cuda_if_available()`, `kind::FLOAT_CUDA` and its like | the rank's device |
 /// | `VarStore::new(..)`, parameters `&VarStore`, `&mut VarStore`, `VarStore` | equal on all ranks before the first step |
 /// | `data.train_iter(n)`, `text.iter_shuffle(len, n)`, `Iter2::new(xs, ys, n)` | the rank's share of the batches |
-/// | a `for` over numbers around such batches | tells them the epoch |
+/// | a `for` over numbers, or a count called `epoch`, around such batches | tells them the epoch |
 /// | `println!` and its like, `dbg!` | the main rank prints, all evaluate the arguments |
-/// | `info!`, `debug!`, `trace!` of `log` and `tracing` | the main rank logs; a level that is off evaluates nothing |
-/// | `ProgressBar::new(n)`, `MultiProgress::new()` | hidden on the other ranks |
+/// | `info!`, `debug!`, `trace!` of `log` and `tracing`, `log!` and `event!` of such levels | the main rank logs; a level that is off evaluates nothing |
+/// | `ProgressBar::new(n)`, `MultiProgress::new()`, `items.progress()` | hidden on the other ranks |
 /// | `vs.save(path)` | the main rank writes, all wait and get its result |
 /// | `tch::manual_seed(s)` | one stream for weights and order, one of the rank's own for the rest |
 ///
@@ -68,8 +69,9 @@ use proc_macro::TokenStream;
 /// while the function does, wherever it is written. `warn!` and `error!` are not touched either, since every
 /// rank's warnings matter. `test_iter` is not shared: every rank evaluates the whole set.
 ///
-/// A name that is not tch's is left alone where its type tells so: `table.save(path)` and `own.train_iter(n)` of
-/// other types stay what they are.
+/// A name that is not tch's is left alone where its type tells so: `table.save(path)` of another type stays what it is.
+/// Of another type's `own.train_iter(n)` nobody says how to share its batches: that is a compile error, which a mark
+/// on the loop ends. The crate's own page lists how each of these is decided.
 ///
 /// # Marks
 ///
@@ -174,15 +176,14 @@ use proc_macro::TokenStream;
 ///
 /// At compile time, on the smallest wrong token and with the line to write instead: functions that are `async` or
 /// `const` or have no body; loops that train of which nobody says how to share them; work on several CUDA
-/// devices; a step on another thread; a call that waits for all ranks inside a branch on the rank; a `break` or
-/// `continue` that surely depends on the rank's own loss without a vote; a shuffle by an unseeded generator
-/// beside a loop marked `shard`. What cannot be seen in the tokens, the runtime refuses before the first wrong
+/// devices; a step on another thread; a call that waits for all ranks inside a branch on the rank; a `break`,
+/// `continue`, `return` or step that surely depends on the rank's own loss without a vote; a shuffle by an unseeded
+/// generator beside a loop marked `shard`. What cannot be seen in the tokens, the runtime refuses before the first wrong
 /// step.
 ///
 /// # Limits
 ///
-/// * A value of a user's type whose method `train_iter`, `iter_shuffle` or `save` takes `self` by value behind a
-///   reborrow, or whose type named `Iter2` is not tch's, is a type error on that line: write `#[ddp(skip)]` there.
+/// * A value of a user's type whose method `save` takes `self` by value behind a reborrow, or whose type named `Iter2` is not tch's, is a type error on that line: write `#[ddp(skip)]` there.
 /// * Arguments of macros are looked into where the macro is well known (`vec!`, `format!`, `assert!` and their
 ///   like); the tokens of others stay as they are, a `backward` in them is noticed.
 /// * An exit by `?`, or by a `return` inside a macro such as `bail!`, ends the function's part in the group as a

@@ -12,8 +12,14 @@
 /// - 7: the batches are dealt out, to each rank its own
 /// - 10: this goes out on the main rank
 /// - 11: a variable store is saved by the main rank, and the others wait for its result
-/// - 14: each rank runs all items, on data of its own
+/// - 13: where another rank was faster, the error of this folder says what to write
 /// - 14: before this loop the weights become equal on every rank
+/// - 15: the batches are dealt out, to each rank its own
+/// - 15: the progress bar shows on the main rank
+/// - 18: this goes out on the main rank
+/// - 19: `self.epoch` is the epoch that the order of the batches follows
+/// - 22: each rank runs all items, on data of its own
+/// - 22: before this loop the weights become equal on every rank
 fn train(vs: &nn::VarStore, data: &Dataset) -> Result<()> {
     let __ddp_scope = ::ddp_runtime::__private::enter(
         ::ddp_runtime::__private::Options::new("train"),
@@ -40,6 +46,22 @@ fn train(vs: &nn::VarStore, data: &Dataset) -> Result<()> {
         );
         (&&&&::ddp_runtime::__private::type_of(&vs))
             .save_by_type("last.ot", |__ddp_path| vs.save(__ddp_path))?;
+    }
+    ::ddp_runtime::__private::new_folder(std::fs::create_dir("runs"))?;
+    ::ddp_runtime::__private::synchronize();
+    while self.epoch < 9 {
+        ::ddp_runtime::__private::epoch(&self.epoch);
+        for x in ::ddp_runtime::__private::progress!(
+            (& & ::ddp_runtime::__private::Data(& corpus))
+            .data_by_type(::ddp_runtime::__private::site!()).iter_shuffle(8, 4)
+            .progress()
+        ) {
+            opt.backward_step(&net.text_loss(&x));
+        }
+        if ::ddp_runtime::__private::logs(::ddp_runtime::__private::Level::Info) {
+            log!(Level::Info, "epoch {}", self.epoch);
+        }
+        self.epoch += 1;
     }
     ::ddp_runtime::__private::synchronize();
     loop {

@@ -10,6 +10,14 @@ fn train(vs: &nn::VarStore, data: &Dataset) -> Result<()> {
         println!("{epoch}: {}", dbg!(epoch));
         vs.save("last.ot")?;
     }
+    std::fs::create_dir("runs")?;
+    while self.epoch < 9 {
+        for x in corpus.iter_shuffle(8, 4).progress() {
+            opt.backward_step(&net.text_loss(&x));
+        }
+        log!(Level::Info, "epoch {}", self.epoch);
+        self.epoch += 1;
+    }
     #[ddp(each)]
     loop {
         opt.backward_step(&net.sample());
