@@ -8,6 +8,7 @@ mod gradients;
 mod leaves;
 mod mismatch;
 mod optim;
+mod programs;
 mod reach;
 mod shapes;
 mod split;
@@ -28,6 +29,7 @@ const CASES: &[(&str, Case)] = &[
     ("leaves", leaves::run),
     ("mismatch", mismatch::run),
     ("optim", optim::run),
+    ("programs", programs::run),
     ("reach", reach::run),
     ("shapes-loops", shapes::loops::run),
     ("shapes-steps", shapes::steps::run),

@@ -6,6 +6,7 @@ mod gradients;
 mod leaves;
 mod mismatch;
 mod nccl;
+mod programs;
 mod reach;
 mod shapes_loops;
 mod shapes_steps;
