@@ -138,11 +138,11 @@ use proc_macro::TokenStream;
 /// ```
 ///
 /// **`uneven = "error"`** (default) or **`"join"`**: when a rank returns while others train, end the job with an
-/// error that says where each rank was, or let it go on answering with weight zero until all have returned, as
-/// PyTorch's `join()` does.
+/// error that says where each rank was, or let it stand aside until all have returned, as PyTorch's `join()` does;
+/// the mean is over the ranks that still train.
 ///
 /// **`accumulate = 4`**: average once in four backwards, instead of in each. The result is the same, the traffic a
-/// quarter.
+/// quarter. A short last group is averaged when its loop ends.
 ///
 /// ```ignore
 /// if (i + 1) % 4 == 0 { loss.backward() } else { scope.no_sync(|| loss.backward()) }
@@ -166,7 +166,18 @@ use proc_macro::TokenStream;
 /// let options = Options { bucket_bytes: 25 << 20, ..Options::default() };
 /// ```
 ///
-/// **`compress = "none"`** (default), `"bf16"`, `"fp16"`: the form in which gradients travel.
+/// **`compress = "none"`** (default), `"bf16"`, `"fp16"`, `"powersgd"`: the form in which gradients travel.
+///
+/// ```ignore
+/// scope.register_comm_hook(PowerSgd::new(1))?;
+/// ```
+///
+/// **`debug = "off"`** (default) or **`"checksum"`**: compare the parameters and buffers of all ranks after every 100th
+/// averaged backward, and name the first that differs.
+///
+/// ```ignore
+/// let options = Options { debug: Debug::Checksum { every: 100 }, ..Options::default() };
+/// ```
 ///
 /// **`crate = "path"`**: where the runtime is, if not at `::ddp_runtime`.
 ///

@@ -49,7 +49,7 @@ enum Kind {
 }
 
 /// Every option: its key, the method that takes it on, and what it takes.
-const KEYS: [(&str, &str, Kind); 13] = [
+const KEYS: [(&str, &str, Kind); 14] = [
     ("backend", "backend", Kind::Words(&["auto", "nccl", "gloo", "shm"])),
     ("batch", "batch", Kind::Batch),
     ("loss", "loss", Kind::Words(&["mean", "sum"])),
@@ -60,7 +60,8 @@ const KEYS: [(&str, &str, Kind); 13] = [
     ("print", "print", Kind::Words(&["main", "all"])),
     ("timeout", "timeout_secs", Kind::Whole(1)),
     ("bucket_mb", "bucket_mb", Kind::Number),
-    ("compress", "compress", Kind::Words(&["none", "fp16", "bf16"])),
+    ("compress", "compress", Kind::Words(&["none", "fp16", "bf16", "powersgd"])),
+    ("debug", "debug", Kind::Words(&["off", "checksum"])),
     ("crate", "", Kind::Runtime),
     ("explain", "", Kind::Explain),
 ];

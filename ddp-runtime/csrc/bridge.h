@@ -74,6 +74,8 @@ int ddp_view_like(DdpTensor flat, int64_t offset, DdpTensor like, DdpTensor* out
 int ddp_identity(DdpTensor tensor, uintptr_t* out);
 // Whether somebody beside the caller's handle `view` and `parameter`.grad holds the view; whether it is that gradient.
 int ddp_view_use(DdpTensor parameter, DdpTensor view, int* held, int* is_gradient);
+// Holders of the tensor, the caller's handle among them, and the number of times it was written to in place.
+int ddp_tensor_state(DdpTensor tensor, int64_t* holders, int64_t* version);
 // Tensors that share the storage.
 int ddp_storage_uses(DdpTensor tensor, int64_t* out);
 // An alias that shares the data, but neither autograd history nor version counter.
@@ -105,13 +107,15 @@ int ddp_cuda_current_stream(int ordinal, void** out);
 typedef struct {
   void* context;
   // A backward is about to begin. `leaves` are the parameters that it will reach (borrowed, in the order of the walk) and
-  // `identities` what tells them apart. `scale` is to be applied to the gradients at the roots.
+  // `identities` what tells them apart. `may_leave_undefined`: some of them may end without a gradient. `scale` is to be
+  // applied to the gradients at the roots.
   int (*begin)(
       void* context,
       const DdpTensor* leaves,
       const uintptr_t* identities,
       size_t count,
       int create_graph,
+      int may_leave_undefined,
       double* scale);
   // The gradient of a watched leaf is complete. Any thread of the engine.
   int (*ready)(void* context, uint32_t id);

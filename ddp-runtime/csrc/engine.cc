@@ -13,7 +13,10 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
+#include <typeindex>
 #include <typeinfo>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -39,7 +42,27 @@ void check(int status) {
 struct Reached {
   std::vector<DdpTensor> leaves;
   std::vector<uintptr_t> identities;
+  bool may_leave_undefined = false;
 };
+
+// Whether a node may hand on no gradient at all where it got one. libtorch's own do so in few places (a norm of order 0, a
+// decomposition of which no differentiable part is used); a function that is not libtorch's may do anything.
+bool may_leave_undefined(Node& node) {
+  static thread_local std::unordered_map<std::type_index, bool> known;
+  const std::type_index type(typeid(node));
+  if (const auto found = known.find(type); found != known.end()) {
+    return found->second;
+  }
+  const std::string name = node.name();
+  bool may = name.find("CppNode") != std::string::npos || name.find("PyNode") != std::string::npos;
+  for (const char* prefix :
+       {"NormBackward", "LinalgVectorNorm", "LinalgEig", "LinalgSvd", "LinalgQr", "LinalgLu", "LinalgLdl",
+        "torch::autograd::UndefinedGrad"}) {
+    may = may || name.rfind(prefix, 0) == 0;
+  }
+  known.emplace(type, may);
+  return may;
+}
 
 // The accumulators below `roots`, in the order of a depth-first walk, which the graph alone decides.
 Reached reached_leaves(
@@ -71,6 +94,7 @@ Reached reached_leaves(
       }
       continue;
     }
+    reached.may_leave_undefined = reached.may_leave_undefined || may_leave_undefined(*node);
     for (const auto& edge : node->next_edges()) {
       visit(edge.function.get());
     }
@@ -106,6 +130,7 @@ class SynchronisingEngine : public Engine {
         reached.identities.data(),
         reached.leaves.size(),
         create_graph ? 1 : 0,
+        reached.may_leave_undefined ? 1 : 0,
         &scale));
     variable_list result;
     try {

@@ -70,6 +70,14 @@ int ddp_view_use(DdpTensor parameter, DdpTensor view, int* held, int* is_gradien
   });
 }
 
+int ddp_tensor_state(DdpTensor tensor, int64_t* holders, int64_t* version) {
+  return guarded([&] {
+    const auto& value = tensor_of(tensor);
+    *holders = static_cast<int64_t>(value.use_count());
+    *version = static_cast<int64_t>(value._version());
+  });
+}
+
 int ddp_storage_uses(DdpTensor tensor, int64_t* out) {
   return guarded([&] { *out = static_cast<int64_t>(tensor_of(tensor).storage().use_count()); });
 }

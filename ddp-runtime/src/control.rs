@@ -17,6 +17,8 @@ use crate::watch::Watch;
 pub(crate) enum Operation {
     /// Synchronise the gradients of a backward.
     Backward,
+    /// Average what has accumulated.
+    Gradients,
     /// Leave the outermost scope.
     Leave,
     /// Make variable stores equal.
@@ -37,8 +39,9 @@ pub(crate) enum Operation {
     Epoch,
 }
 
-const OPERATIONS: [Operation; 10] = [
+const OPERATIONS: [Operation; 11] = [
     Operation::Backward,
+    Operation::Gradients,
     Operation::Leave,
     Operation::Stores,
     Operation::Save,
@@ -71,6 +74,9 @@ impl Operation {
     pub(crate) fn describe(self, count: i64) -> String {
         match self {
             Operation::Backward => format!("in backward number {count}"),
+            Operation::Gradients => {
+                format!("averaging what has accumulated after {count} backwards")
+            }
             Operation::Leave => format!("leaving after {count} backwards"),
             Operation::Stores => format!("making variable stores equal after {count} backwards"),
             Operation::Save => format!("saving after {count} backwards"),
@@ -97,13 +103,15 @@ pub(crate) struct Header {
     pub(crate) table: u64,
     /// A value of the operation's own.
     pub(crate) extra: i64,
+    /// The backward may leave a leaf that it reaches without a gradient.
+    pub(crate) may_leave_undefined: bool,
     /// Whether the rank stands aside and lets the others do this (see [`uneven`]). Then `operation`, `subject` and `extra` are
     /// those of the lead. Not on the wire: what the ranks have announced decides it.
     pub(crate) aside: bool,
 }
 
 /// Words of a header on the wire.
-const WORDS: usize = 6;
+const WORDS: usize = 7;
 
 impl Header {
     fn encode(&self, sequence: i64) -> [i64; WORDS] {
@@ -114,14 +122,28 @@ impl Header {
             self.subject.cast_signed(),
             self.table.cast_signed(),
             self.extra,
+            i64::from(self.may_leave_undefined),
         ]
     }
 
+    /// A header that announces `operation` and nothing else.
+    pub(crate) fn new(operation: Operation, backwards: i64) -> Self {
+        let (subject, table, extra) = (0, 0, 0);
+        let (may_leave_undefined, aside) = (false, false);
+        Self { operation, backwards, subject, table, extra, may_leave_undefined, aside }
+    }
+
     fn decode(words: &[i64]) -> Option<(i64, Self)> {
-        let [sequence, operation, backwards, subject, table, extra] = *words else { return None };
+        let [sequence, operation, backwards, subject, table, extra, undefined] = *words else {
+            return None;
+        };
         let operation = Operation::from_code(operation)?;
         let (subject, table) = (subject.cast_unsigned(), table.cast_unsigned());
-        Some((sequence, Self { operation, backwards, subject, table, extra, aside: false }))
+        let may_leave_undefined = undefined != 0;
+        let aside = false;
+        let header =
+            Self { operation, backwards, subject, table, extra, may_leave_undefined, aside };
+        Some((sequence, header))
     }
 }
 
@@ -258,7 +280,8 @@ mod tests {
     use super::*;
 
     fn header(operation: Operation, backwards: i64) -> Header {
-        Header { operation, backwards, subject: u64::MAX, table: 7, extra: -1, aside: false }
+        let header = Header::new(operation, backwards);
+        Header { subject: u64::MAX, table: 7, extra: -1, may_leave_undefined: true, ..header }
     }
 
     #[test]
@@ -267,7 +290,7 @@ mod tests {
             let header = header(operation, 12);
             assert_eq!(Header::decode(&header.encode(5)), Some((5, header)));
         }
-        assert_eq!(Header::decode(&[1, 99, 0, 0, 0, 0]), None);
+        assert_eq!(Header::decode(&[1, 99, 0, 0, 0, 0, 0]), None);
         assert_eq!(Header::decode(&[1]), None);
     }
 }

@@ -129,8 +129,7 @@ impl Group {
         subject: u64,
         extra: i64,
     ) -> Result<Vec<Header>> {
-        let (backwards, table) = (self.backwards, 0);
-        self.announce_as(Header { operation, backwards, subject, table, extra, aside: false })
+        self.announce_as(Header { subject, extra, ..Header::new(operation, self.backwards) })
     }
 
     /// Announces `header`, and returns when all ranks have announced the same operation, or stand aside.

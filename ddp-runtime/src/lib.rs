@@ -12,6 +12,8 @@ pub mod data;
 mod device;
 mod error;
 mod group;
+mod hook;
+mod inner;
 #[doc(hidden)]
 pub mod macro_support;
 mod options;
@@ -21,6 +23,7 @@ mod report;
 mod save;
 mod scope;
 mod session;
+mod steps;
 mod sync;
 mod trace;
 mod uneven;
@@ -37,10 +40,14 @@ pub use ddp_env::Topology;
 pub use ddp_macros::{SplitBatch, distributed};
 pub use device::{device, rank_device};
 pub use error::{Error, Result, Who};
+pub use hook::{
+    Bf16Compress, CommHook, Fp16Compress, GradBucket, Gradient, HookComm, PowerSgd, Reduction,
+};
 pub use macro_support::shard;
-pub use options::{Backend, Batch, Loss, Malloc, Options, Uneven};
+pub use options::{Backend, Batch, Compress, Debug, Loss, Malloc, Options, Uneven};
 pub use random::manual_seed;
 pub use scope::{Scope, init};
+pub use steps::{average_gradients, ignore};
 pub use vote::{
     Shared, agree, main_first, main_only, mean, rank0, should_stop, skip_if, sum, sync,
 };

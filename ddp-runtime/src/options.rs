@@ -5,6 +5,7 @@ use std::time::Duration;
 use ddp_env::names;
 
 use crate::error::{Error, Result};
+use crate::hook::{Bf16Compress, CommHook, Fp16Compress, PowerSgd};
 use crate::output::Print;
 
 /// Which transport carries tensors.
@@ -70,6 +71,52 @@ pub enum Loss {
     Sum,
 }
 
+/// How gradients travel between the ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Compress {
+    /// As they are.
+    #[default]
+    None,
+    /// As bf16: [`Bf16Compress`].
+    Bf16,
+    /// As f16: [`Fp16Compress`].
+    Fp16,
+    /// As approximations of rank 1, from the 1001st backward on: [`PowerSgd`], where other ranks and starts can be set.
+    PowerSgd,
+}
+
+impl Compress {
+    pub(crate) fn hook(self) -> Option<Box<dyn CommHook>> {
+        match self {
+            Compress::None => None,
+            Compress::Bf16 => Some(Box::new(Bf16Compress::new())),
+            Compress::Fp16 => Some(Box::new(Fp16Compress::new())),
+            Compress::PowerSgd => Some(Box::new(PowerSgd::new(1))),
+        }
+    }
+}
+
+/// What is checked beyond what costs nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Debug {
+    /// Nothing.
+    #[default]
+    Off,
+    /// The parameters and buffers of all replicas are compared, by checksums, after every so many averaged backwards. The error
+    /// names the first that differs, and the ranks.
+    Checksum {
+        /// Averaged backwards from one comparison to the next; at least 1.
+        every: u64,
+    },
+}
+
+impl Debug {
+    /// How often replicas are compared unless it is said.
+    const EVERY: u64 = 100;
+}
+
 /// What a rank does with memory that its program has freed.
 ///
 /// A training step frees its activations and gradients and needs as much again in the next step. The C library gives large
@@ -101,8 +148,19 @@ pub struct Options {
     pub seed: u64,
     /// The size of a gradient bucket in bytes, the first one excepted. `DDP_BUCKET_MB`, in MiB.
     pub bucket_bytes: usize,
+    /// How many backwards make a group, in which the last one averages what all of them have accumulated; at least 1.
+    /// `DDP_ACCUMULATE`.
+    ///
+    /// The loss of each is to be divided by this number where the step is to follow the mean. A group that stays short, since
+    /// the loop over the data ends, is averaged at that end; before any other step that comes early,
+    /// [`average_gradients`](crate::average_gradients) does it. Not together with [`Uneven::Join`].
+    pub accumulate: usize,
     /// The rule for ranks that take different numbers of steps. `DDP_UNEVEN`: `error`, `join`.
     pub uneven: Uneven,
+    /// How gradients travel. `DDP_COMPRESS`: `none`, `bf16`, `fp16`, `powersgd`.
+    pub compress: Compress,
+    /// What is checked. `DDP_DEBUG`: `off`, `checksum` (every 100 averaged backwards), `checksum:N` (every N).
+    pub debug: Debug,
     /// Who prints. `DDP_PRINT`: `main`, `all`.
     pub print: Print,
     /// What becomes of freed memory. `DDP_MALLOC`: `keep`, `system`.
@@ -121,7 +179,10 @@ impl Default for Options {
             timeout: Duration::from_secs(300),
             seed: 0,
             bucket_bytes: 25 << 20,
+            accumulate: 1,
             uneven: Uneven::Error,
+            compress: Compress::None,
+            debug: Debug::Off,
             print: Print::Main,
             malloc: Malloc::Keep,
             trace: None,
@@ -136,6 +197,33 @@ impl Options {
     /// [`Error::Option`] names the variable, its value and what it may be.
     pub fn with_environment(self) -> Result<Self> {
         self.with_lookup(&|name| std::env::var(name).ok())
+    }
+
+    /// Refuses what cannot be.
+    ///
+    /// # Errors
+    /// [`Error::Option`] or [`Error::Unsupported`] names the options.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.accumulate == 0 {
+            return Err(wrong("accumulate", "0", AT_LEAST_ONE));
+        }
+        if self.accumulate > 1 && self.uneven == Uneven::Join {
+            return Err(Error::unsupported(
+                "`accumulate` and `uneven = \"join\"` do not go together: ranks would be at different places of a group",
+                "leave one of them out",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The options that must be the same on all ranks, one a line.
+    pub(crate) fn shared(&self) -> String {
+        let Self { batch, loss, seed, bucket_bytes, accumulate, uneven, compress, debug, .. } =
+            self;
+        format!(
+            "batch = {batch:?}\nloss = {loss:?}\nseed = {seed}\nbucket_bytes = {bucket_bytes}\naccumulate = {accumulate}\n\
+             uneven = {uneven:?}\ncompress = {compress:?}\ndebug = {debug:?}"
+        )
     }
 
     fn with_lookup(mut self, lookup: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
@@ -158,8 +246,17 @@ impl Options {
         if let Some(value) = get(names::DDP_BUCKET_MB) {
             self.bucket_bytes = parse_mebibytes(names::DDP_BUCKET_MB, &value)?;
         }
+        if let Some(value) = get(names::DDP_ACCUMULATE) {
+            self.accumulate = parse_accumulate(names::DDP_ACCUMULATE, &value)?;
+        }
         if let Some(value) = get(names::DDP_UNEVEN) {
             self.uneven = parse_uneven(names::DDP_UNEVEN, &value)?;
+        }
+        if let Some(value) = get(names::DDP_COMPRESS) {
+            self.compress = parse_compress(names::DDP_COMPRESS, &value)?;
+        }
+        if let Some(value) = get(names::DDP_DEBUG) {
+            self.debug = parse_debug(names::DDP_DEBUG, &value)?;
         }
         if let Some(value) = get(names::DDP_PRINT) {
             self.print = parse_print(names::DDP_PRINT, &value)?;
@@ -179,6 +276,7 @@ impl Options {
 }
 
 const SIZE: &str = "write a size in MiB above 0, at most 65536";
+const AT_LEAST_ONE: &str = "write a whole number from 1 up";
 const WHOLE_NUMBER: &str = "write a whole number, not negative";
 
 fn wrong(name: &'static str, value: &str, expected: &'static str) -> Error {
@@ -202,6 +300,37 @@ pub(crate) fn parse_batch(name: &'static str, value: &str) -> Result<Batch> {
         "per_rank" => Ok(Batch::PerRank),
         "global" => Ok(Batch::Global),
         _ => Err(wrong(name, value, "write `per_rank` or `global`")),
+    }
+}
+
+/// A number of backwards.
+fn parse_accumulate(name: &'static str, value: &str) -> Result<usize> {
+    match value.parse() {
+        Ok(backwards) if backwards > 0 => Ok(backwards),
+        _ => Err(wrong(name, value, AT_LEAST_ONE)),
+    }
+}
+
+/// The form of gradients called `value`.
+pub(crate) fn parse_compress(name: &'static str, value: &str) -> Result<Compress> {
+    match value {
+        "none" => Ok(Compress::None),
+        "bf16" => Ok(Compress::Bf16),
+        "fp16" => Ok(Compress::Fp16),
+        "powersgd" => Ok(Compress::PowerSgd),
+        _ => Err(wrong(name, value, "write `none`, `bf16`, `fp16` or `powersgd`")),
+    }
+}
+
+/// The checks called `value`.
+pub(crate) fn parse_debug(name: &'static str, value: &str) -> Result<Debug> {
+    let expected =
+        "write `off`, `checksum`, or `checksum:N` with a whole number of backwards from 1 up";
+    match (value, value.strip_prefix("checksum:").map(str::parse)) {
+        ("off", _) => Ok(Debug::Off),
+        ("checksum", _) => Ok(Debug::Checksum { every: Debug::EVERY }),
+        (_, Some(Ok(every))) if every > 0 => Ok(Debug::Checksum { every }),
+        _ => Err(wrong(name, value, expected)),
     }
 }
 
@@ -278,6 +407,10 @@ mod tests {
         assert_eq!(with("DDP_TIMEOUT", "1.5").unwrap().timeout, Duration::from_millis(1500));
         assert_eq!(with("DDP_SEED", "7").unwrap().seed, 7);
         assert_eq!(with("DDP_BUCKET_MB", "0.5").unwrap().bucket_bytes, 1 << 19);
+        assert_eq!(with("DDP_ACCUMULATE", "4").unwrap().accumulate, 4);
+        assert_eq!(with("DDP_COMPRESS", "powersgd").unwrap().compress, Compress::PowerSgd);
+        assert_eq!(with("DDP_DEBUG", "checksum").unwrap().debug, Debug::Checksum { every: 100 });
+        assert_eq!(with("DDP_DEBUG", "checksum:7").unwrap().debug, Debug::Checksum { every: 7 });
         assert_eq!(with("DDP_UNEVEN", "join").unwrap().uneven, Uneven::Join);
         assert_eq!(with("DDP_PRINT", "all").unwrap().print, Print::All);
         assert_eq!(with("DDP_MALLOC", "system").unwrap().malloc, Malloc::System);
@@ -297,6 +430,9 @@ mod tests {
             ("DDP_SEED", "-1"),
             ("DDP_BUCKET_MB", "0"),
             ("DDP_BUCKET_MB", "inf"),
+            ("DDP_ACCUMULATE", "0"),
+            ("DDP_COMPRESS", "zip"),
+            ("DDP_DEBUG", "checksum:0"),
             ("DDP_UNEVEN", "some"),
             ("DDP_PRINT", "some"),
             ("DDP_MALLOC", "jemalloc"),

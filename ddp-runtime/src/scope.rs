@@ -16,6 +16,7 @@ use crate::control::Operation;
 use crate::data::{Share, epoch, weight};
 use crate::device;
 use crate::error::{Error, Result};
+use crate::hook::CommHook;
 use crate::options::{Backend, Batch, Loss, Malloc, Options};
 use crate::output::{self, Marks, Print};
 use crate::random;
@@ -73,6 +74,7 @@ impl Scope {
             return Ok(Self { state: State::Joined(session, outer_epoch) });
         }
         check_loss(&options)?;
+        options.check()?;
         prepare_process(&options);
         let generation = next_generation();
         let session = Session::start(launch, name, generation, options).inspect_err(|error| {
@@ -149,6 +151,18 @@ impl Scope {
         match self.session() {
             Some(session) => session.muted(body),
             None => body(),
+        }
+    }
+
+    /// From now on gradients are averaged by `hook`, in place of an all-reduce, as PyTorch's `register_comm_hook` does it. All
+    /// ranks must register the same hook, at the same place.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] when the ranks' hooks have different names.
+    pub fn register_comm_hook(&self, hook: impl CommHook + 'static) -> Result<()> {
+        match self.session() {
+            Some(session) => session.set_hook(Box::new(hook)),
+            None => Ok(()),
         }
     }
 

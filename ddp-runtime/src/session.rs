@@ -8,111 +8,28 @@ use std::thread::ThreadId;
 
 use ddp_env::failure::{FailureKind, FailureRecord};
 use ddp_env::{Launch, Topology};
+use tch::Tensor;
 use tch::nn::VarStore;
-use tch::{Device, Kind, Tensor};
 
-use crate::bridge::BackwardObserver;
-use crate::control::{Header, Operation};
+use crate::bridge::{BackwardKind, BackwardObserver};
+use crate::control::Operation;
 use crate::data::weight;
-use crate::error::{During, Error, Result};
+use crate::error::{Error, Result};
 use crate::group::Group;
+use crate::hook::CommHook;
+use crate::inner::{Inner, check_options, share_order};
 use crate::options::Options;
 use crate::output;
 use crate::random;
 use crate::report;
 use crate::sync::Reducer;
 use crate::trace;
-use crate::uneven;
 use crate::vote;
 use crate::watch::Done;
 
 const ALONE: &str = "a collective or backward was reached inside a section that only one rank runs";
 const OUT_OF_ALONE: &str =
     "take it out of the `main_only` or `main_first` around it, where all ranks reach it";
-
-/// The parts that work together.
-struct Inner {
-    group: Group,
-    reducer: Reducer,
-}
-
-impl Inner {
-    /// Announces an operation, and returns when all ranks do the same. Where this rank stands aside (see
-    /// [`uneven`](crate::uneven)) it accompanies the others until then.
-    fn announce(&mut self, operation: Operation, subject: u64, extra: i64) -> Result<Vec<Header>> {
-        let rank = self.group.topology().rank;
-        loop {
-            let header = Header {
-                operation,
-                backwards: self.group.backwards(),
-                subject,
-                table: self.reducer.table_hash(),
-                extra,
-                aside: false,
-            };
-            let headers = self.group.announce_as(header)?;
-            if matches!(headers[rank].operation, Operation::Save | Operation::Leave) {
-                self.catch_up()?;
-            }
-            if !headers[rank].aside {
-                return Ok(headers);
-            }
-            self.accompany(&headers)?;
-        }
-    }
-
-    /// Gives ranks that have stood aside the weights and buffers of those that have not.
-    fn catch_up(&mut self) -> Result<()> {
-        match self.group.course().take_stale() {
-            Some(source) => self.reducer.spread_weights(&self.group, source),
-            None => Ok(()),
-        }
-    }
-
-    /// Takes part in what the other ranks do, with nothing to add.
-    fn accompany(&mut self, headers: &[Header]) -> Result<()> {
-        let now = headers[uneven::lead(headers)];
-        let group = &mut self.group;
-        match now.operation {
-            Operation::Backward => self.reducer.accompany(group, headers),
-            Operation::Vote | Operation::Barrier | Operation::Epoch => Ok(()),
-            Operation::Save => {
-                let (control, watch) = group.control();
-                control.gather_bytes(watch, &[]).map(drop)
-            }
-            Operation::Shuffle => share_order(group, now.extra, None).map(drop),
-            Operation::AllReduce => crate::collective::accompany_all_reduce(group),
-            Operation::Collective | Operation::Stores | Operation::Leave => {
-                let rank = group.topology().rank;
-                let what = now.operation.describe(now.backwards);
-                Err(Error::unsupported(
-                    format!(
-                        "rank {rank} has no more steps to take, and cannot take part while others are {what}"
-                    ),
-                    "add layers and call collectives, all-reduces excepted, where all ranks still train",
-                ))
-            }
-        }
-    }
-}
-
-/// The order of `n` places that the lead draws, on every rank.
-fn share_order(
-    group: &mut Group,
-    n: i64,
-    draw: Option<&mut dyn FnMut() -> Result<Tensor>>,
-) -> Result<Tensor> {
-    let order = match draw.filter(|_| group.is_lead()) {
-        Some(draw) => draw()?,
-        None => Tensor::f_zeros([n], (Kind::Int64, Device::Cpu)).during("shuffling data")?,
-    };
-    let lead = group.lead();
-    if n > 0 {
-        let (control, watch) = group.control();
-        control.broadcast(watch, &order, lead)?;
-    }
-    Ok(order)
-}
 
 /// A scope of more than one rank.
 pub(crate) struct Session {
@@ -146,12 +63,13 @@ impl Session {
         generation: u64,
         options: Options,
     ) -> Result<Arc<Self>> {
-        let group = Group::connect(launch, generation, &options)?;
+        let mut group = Group::connect(launch, generation, &options)?;
+        check_options(&mut group, &options)?;
         let session = Arc::new(Self {
             topology: launch.topology,
             thread: std::thread::current().id(),
             name: name.to_owned(),
-            inner: Mutex::new(Inner { group, reducer: Reducer::new(options.bucket_bytes) }),
+            inner: Mutex::new(Inner { group, reducer: Reducer::new(&options) }),
             options,
             first_error: Mutex::new(None),
             weights_equal: AtomicBool::new(false),
@@ -201,6 +119,65 @@ impl Session {
         self.run(|inner| inner.reducer.synchronize_stores(&mut inner.group))?;
         self.weights_are_equal();
         Ok(())
+    }
+
+    /// A batch was drawn: layers that were added since the last one are made equal before they are used.
+    pub(crate) fn step_begins(&self) -> Result<()> {
+        if self.takes_no_part() || !self.lock().reducer.stores_have_grown() {
+            return Ok(());
+        }
+        self.synchronize()
+    }
+
+    /// A loop over data has ended: what has accumulated in a group that stays short is averaged.
+    pub(crate) fn loop_ends(&self) -> Result<()> {
+        if self.takes_no_part() {
+            return Ok(());
+        }
+        self.run(|inner| inner.reducer.average_accumulated(&mut inner.group))
+    }
+
+    /// From now on buckets are averaged by `hook`.
+    pub(crate) fn set_hook(&self, hook: Box<dyn CommHook>) -> Result<()> {
+        let name = hook.name();
+        // The operation's own subject: no tensor has its hash.
+        self.collective(Operation::Collective, u64::MAX, |group| {
+            let (control, watch) = group.control();
+            let names = control.gather_bytes(watch, name.as_bytes())?;
+            match names.iter().position(|name| *name != names[0]) {
+                None => Ok(()),
+                Some(rank) => {
+                    let name = |rank: usize| String::from_utf8_lossy(&names[rank]).into_owned();
+                    Err(Error::mismatch(
+                        format!(
+                            "rank 0 registers the hook `{}`, rank {rank} `{}`",
+                            name(0),
+                            name(rank)
+                        ),
+                        "register the same communication hook on every rank",
+                    ))
+                }
+            }
+        })?;
+        self.lock().reducer.set_hook(hook);
+        Ok(())
+    }
+
+    /// Averages all gradients of backwards that averaged none.
+    pub(crate) fn average_pending(&self) -> Result<()> {
+        self.run(|inner| inner.reducer.average_pending(&mut inner.group))
+    }
+
+    /// Leaves a leaf out of all that is averaged.
+    pub(crate) fn ignore(&self, leaf: &Tensor) -> Result<()> {
+        self.run(|inner| inner.reducer.ignore(leaf))
+    }
+
+    /// Whether data are drawn where no rank can ask another: on a thread of its own, in a section of one rank, after an error.
+    fn takes_no_part(&self) -> bool {
+        std::thread::current().id() != self.thread
+            || vote::is_alone()
+            || self.first_error().is_some()
     }
 
     /// Runs `body` with gradient synchronisation off.
@@ -423,7 +400,7 @@ impl BackwardObserver for Session {
     fn begin(
         &self,
         leaves: &[(usize, &Tensor)],
-        create_graph: bool,
+        kind: BackwardKind,
     ) -> std::result::Result<f64, String> {
         if let Some(first) = self.first_error() {
             return Err(Error::Poisoned { first: first.to_string() }.to_string());
@@ -438,7 +415,7 @@ impl BackwardObserver for Session {
         if vote::is_alone() {
             return refuse(ALONE, OUT_OF_ALONE);
         }
-        if create_graph {
+        if kind.create_graph {
             return refuse(
                 "a backward that stores gradients with a graph of their own cannot be averaged",
                 "take second derivatives through `Tensor::run_backward`, which stores none",
@@ -455,7 +432,7 @@ impl BackwardObserver for Session {
         trace::begin_backward();
         let result = {
             let inner = &mut *self.lock();
-            inner.reducer.begin(&mut inner.group, leaves, counts)
+            inner.reducer.begin(&mut inner.group, leaves, counts, kind.may_leave_undefined)
         };
         self.in_backward(result)
     }

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     fn header(operation: Operation, backwards: i64) -> Header {
-        Header { operation, backwards, subject: 5, table: 7, extra: -1, aside: false }
+        Header { subject: 5, table: 7, extra: -1, ..Header::new(operation, backwards) }
     }
 
     fn aside(headers: &[Header]) -> Vec<bool> {

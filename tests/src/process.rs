@@ -19,6 +19,7 @@ pub struct Job {
     program: PathBuf,
     args: Vec<OsString>,
     env: Vec<(String, String)>,
+    env_of: Vec<(usize, String, String)>,
     ranks: usize,
     limit: Duration,
 }
@@ -51,6 +52,7 @@ impl Job {
             program: program.into(),
             args: vec![case.into()],
             env: Vec::new(),
+            env_of: Vec::new(),
             ranks: 0,
             limit: LIMIT,
         }
@@ -74,6 +76,13 @@ impl Job {
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// A variable for one rank.
+    #[must_use]
+    pub fn env_of(mut self, rank: usize, name: &str, value: &str) -> Self {
+        self.env_of.push((rank, name.to_owned(), value.to_owned()));
         self
     }
 
@@ -123,6 +132,8 @@ impl Job {
                 .env("MASTER_PORT", port.to_string());
         }
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        let own = self.env_of.iter().filter(|(of, ..)| *of == rank);
+        command.envs(own.map(|(_, name, value)| (name, value)));
         command
     }
 }

@@ -78,6 +78,9 @@ impl Options {
     pub fn sync_batch_norm(self, on: bool) -> Self {
         self.with("sync_batch_norm", on)
     }
+    pub fn debug(self, checks: &str) -> Self {
+        self.with("debug", checks)
+    }
     pub fn compress(self, form: &str) -> Self {
         self.with("compress", form)
     }

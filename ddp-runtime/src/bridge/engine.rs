@@ -10,6 +10,15 @@ use tch::Tensor;
 use super::sys::{self, DdpCallbacks, DdpLeaf, TensorPtr, ptr as tensor_ptr};
 use super::{BridgeError, Result, check};
 
+/// What the engine knows of a backward before it begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BackwardKind {
+    /// The gradients are to have a graph of their own.
+    pub(crate) create_graph: bool,
+    /// Some leaves may be left without a gradient.
+    pub(crate) may_leave_undefined: bool,
+}
+
 /// Who is told of every outermost backward that stores gradients.
 ///
 /// An error ends the backward: `Tensor::f_backward` returns it as text.
@@ -19,7 +28,7 @@ pub(crate) trait BackwardObserver: Send + Sync {
     fn begin(
         &self,
         leaves: &[(usize, &Tensor)],
-        create_graph: bool,
+        kind: BackwardKind,
     ) -> std::result::Result<f64, String>;
     /// The gradient of the leaf watched as `id` is complete. On any thread of the engine.
     fn ready(&self, id: u32) -> std::result::Result<(), String>;
@@ -94,6 +103,7 @@ unsafe extern "C" fn begin(
     identities: *const usize,
     count: usize,
     create_graph: c_int,
+    may_leave_undefined: c_int,
     scale: *mut f64,
 ) -> c_int {
     reported(|| {
@@ -108,7 +118,11 @@ unsafe extern "C" fn begin(
             .collect();
         let leaves: Vec<(usize, &Tensor)> =
             identities.iter().copied().zip(tensors.iter().map(|tensor| &**tensor)).collect();
-        let factor = observer.begin(&leaves, create_graph != 0)?;
+        let kind = BackwardKind {
+            create_graph: create_graph != 0,
+            may_leave_undefined: may_leave_undefined != 0,
+        };
+        let factor = observer.begin(&leaves, kind)?;
         // SAFETY: as above.
         unsafe { *scale = factor };
         Ok(())

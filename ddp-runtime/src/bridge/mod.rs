@@ -15,12 +15,12 @@ mod tensor;
 use std::ffi::{CStr, CString, c_int};
 
 pub(crate) use cuda::{current_stream, libtorch_folder, set_device};
-pub(crate) use engine::{BackwardObserver, Leaf, Route};
+pub(crate) use engine::{BackwardKind, BackwardObserver, Leaf, Route};
 pub(crate) use gloo::{GlooGroup, GlooWork};
 pub(crate) use store::{StoreRole, TcpStore};
 pub(crate) use tensor::{
     GradState, checksum, data_alias, grad_into_view, identity, randperm, set_grad, storage_uses,
-    tensor_over, view_like, view_use,
+    tensor_over, tensor_state, view_like, view_use,
 };
 
 /// A call into libtorch, or an operation of a transport, that failed; with its own text.

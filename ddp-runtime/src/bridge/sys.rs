@@ -28,6 +28,7 @@ pub(super) struct DdpCallbacks {
         *const usize,
         usize,
         c_int,
+        c_int,
         *mut f64,
     ) -> c_int,
     pub(super) ready: unsafe extern "C" fn(*mut c_void, u32) -> c_int,
@@ -113,6 +114,11 @@ unsafe extern "C" {
         view: TensorPtr,
         held: *mut c_int,
         is_gradient: *mut c_int,
+    ) -> c_int;
+    pub(super) fn ddp_tensor_state(
+        tensor: TensorPtr,
+        holders: *mut i64,
+        version: *mut i64,
     ) -> c_int;
     pub(super) fn ddp_storage_uses(tensor: TensorPtr, out: *mut i64) -> c_int;
     pub(super) fn ddp_data_alias(tensor: TensorPtr, out: *mut TensorPtr) -> c_int;

@@ -61,6 +61,25 @@ pub(crate) fn view_use(parameter: &Tensor, view: &Tensor) -> Result<ViewUse> {
     Ok(ViewUse { held: held != 0, is_gradient: is_gradient != 0 })
 }
 
+/// How a tensor is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TensorState {
+    /// Who holds it, the caller's handle included.
+    pub(crate) holders: i64,
+    /// How often it was written to in place.
+    pub(crate) version: i64,
+}
+
+/// How a tensor is used.
+pub(crate) fn tensor_state(tensor: &Tensor) -> Result<TensorState> {
+    let mut state = TensorState { holders: 0, version: 0 };
+    // SAFETY: the tensor is alive; the numbers are written during the call.
+    check(unsafe {
+        sys::ddp_tensor_state(tensor_ptr(tensor), &mut state.holders, &mut state.version)
+    })?;
+    Ok(state)
+}
+
 /// How many tensors share the storage.
 pub(crate) fn storage_uses(tensor: &Tensor) -> Result<i64> {
     let mut uses = 0;

@@ -7,6 +7,7 @@ use super::batches::{BatchPlan, LastBatch, rank_index};
 use super::global::SplitRows;
 use super::{DataError, Order, Share};
 use crate::random;
+use crate::steps;
 use crate::trace;
 
 /// [`tch::data::Iter2`] for data-parallel training: the same constructors and modifiers, and this rank's batches.
@@ -242,11 +243,13 @@ impl ShardedIter2 {
     ///
     /// On one rank where tch's iterator does.
     pub fn f_next(&mut self) -> Result<Option<(Tensor, Tensor)>, DataError> {
-        match &mut self.0 {
-            Source::Plain(iter) => Ok(iter.next()),
+        let batch = match &mut self.0 {
+            Source::Plain(iter) => return Ok(iter.next()),
             Source::Shared(rows) => rows.next(),
             Source::Split(rows) => rows.next(),
-        }
+        }?;
+        steps::drawn(batch.is_some());
+        Ok(batch)
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Once;
 
 use super::Share;
 use crate::output;
+use crate::steps;
 use crate::trace;
 
 /// Gives this rank its part of `items`: of `W` ranks, rank `r` takes items `r`, `r + W`, `r + 2 W`, ...
@@ -89,6 +90,9 @@ impl<I: Iterator> Iterator for Shard<I> {
         self.ended = mine.is_none();
         if self.shared_nothing() {
             notice_nothing_shared(self.drawn, self.share.world_size());
+        }
+        if !self.share.is_alone() {
+            steps::drawn(mine.is_some());
         }
         mine
     }

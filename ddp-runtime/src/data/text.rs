@@ -8,6 +8,7 @@ use super::global::{Draw, SplitPlan};
 use super::weight::Holder;
 use super::{DataError, Order, Share};
 use crate::random;
+use crate::steps;
 use crate::trace;
 
 /// [`TextData::iter_shuffle`] for data-parallel training: this rank's batches of windows of a text.
@@ -190,10 +191,12 @@ impl ShardedTextIter {
     ///
     /// On one rank where tch's iterator does.
     pub fn f_next(&mut self) -> Result<Option<Tensor>, DataError> {
-        match &mut self.0 {
-            Source::Plain(iter) => Ok(iter.next()),
+        let batch = match &mut self.0 {
+            Source::Plain(iter) => return Ok(iter.next()),
             Source::Shared(windows) => windows.next(),
-        }
+        }?;
+        steps::drawn(batch.is_some());
+        Ok(batch)
     }
 }
 

@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::options;
 use crate::scope::{Scope, current_share, end_process};
 use crate::session;
+use crate::steps::Steps;
 use crate::world;
 
 pub use crate::__ddp_progress as progress;
@@ -119,6 +120,33 @@ impl Options {
         })
     }
 
+    /// `accumulate = ..`
+    #[must_use]
+    pub fn accumulate(self, backwards: usize) -> Self {
+        self.set(|options| {
+            options.accumulate = backwards;
+            Ok(())
+        })
+    }
+
+    /// `compress = ".."`
+    #[must_use]
+    pub fn compress(self, form: &str) -> Self {
+        self.set(|options| {
+            options.compress = options::parse_compress("compress", form)?;
+            Ok(())
+        })
+    }
+
+    /// `debug = ".."`
+    #[must_use]
+    pub fn debug(self, checks: &str) -> Self {
+        self.set(|options| {
+            options.debug = options::parse_debug("debug", checks)?;
+            Ok(())
+        })
+    }
+
     /// `uneven = ".."`
     #[must_use]
     pub fn uneven(self, rule: &str) -> Self {
@@ -148,22 +176,10 @@ impl Options {
         self
     }
 
-    /// `accumulate = ..`
-    #[must_use]
-    pub fn accumulate(self, steps: usize) -> Self {
-        self.not_yet(steps != 1, "accumulate")
-    }
-
     /// `sync_batch_norm = ..`
     #[must_use]
     pub fn sync_batch_norm(self, on: bool) -> Self {
         self.not_yet(on, "sync_batch_norm")
-    }
-
-    /// `compress = ".."`
-    #[must_use]
-    pub fn compress(self, form: &str) -> Self {
-        self.not_yet(form != "none", "compress")
     }
 
     fn carried_out(self) -> Result<options::Options> {
@@ -268,9 +284,9 @@ pub fn synchronize() {
 }
 
 /// The head of an outermost training loop.
-pub fn start<I>(items: I) -> I {
+pub fn start<I: IntoIterator>(items: I) -> Steps<I::IntoIter> {
     synchronize();
-    items
+    Steps::new(items.into_iter())
 }
 
 /// The number of the epoch that begins, where it is a number. The first must be the same on all ranks.
@@ -296,13 +312,13 @@ fn deal_out() {
 }
 
 /// `#[ddp(each)]`: the rank draws its own items.
-pub fn each<I>(items: I) -> I {
+pub fn each<I: IntoIterator>(items: I) -> Steps<I::IntoIter> {
     advice::dealt_out();
     start(items)
 }
 
 /// `#[ddp(same)]`: every rank takes all items.
-pub fn same<I>(items: I) -> I {
+pub fn same<I: IntoIterator>(items: I) -> Steps<I::IntoIter> {
     advice::dealt_out();
     start(items)
 }

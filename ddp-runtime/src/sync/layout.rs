@@ -10,7 +10,7 @@ use tch::Tensor;
 
 use crate::bridge::{storage_uses, view_like, view_use};
 use crate::error::{During, Result};
-use crate::sync::bucket::{self, FIRST_BUCKET_BYTES, Item, Run, Shape};
+use crate::sync::bucket::{self, FIRST_BUCKET_BYTES, Item, Member, Run, Shape};
 use crate::sync::leaf::{LeafTable, Place};
 
 /// One bucket.
@@ -66,6 +66,18 @@ impl Layout {
         self.place(table, order, allocate)
     }
 
+    /// Frees the buckets all of whose leaves are gone.
+    pub(crate) fn sweep(&mut self, table: &LeafTable) {
+        for bucket in &mut self.buckets {
+            let in_use = |bucket: &Bucket| {
+                bucket.shape.members.iter().any(|member| !table.get(member.leaf).gone)
+            };
+            if bucket.as_ref().is_some_and(|bucket| !in_use(bucket)) {
+                *bucket = None;
+            }
+        }
+    }
+
     /// The stretches to reduce when `active` leaves get a gradient.
     pub(crate) fn runs(&self, active: impl Fn(u32) -> bool) -> Vec<Run> {
         let shapes =
@@ -105,6 +117,9 @@ impl Layout {
 fn point_views(table: &mut LeafTable, shape: &Shape, flat: &Tensor, bucket: usize) -> Result<()> {
     for member in &shape.members {
         let leaf = table.get_mut(member.leaf);
+        if leaf.gone {
+            continue;
+        }
         let view =
             view_like(flat, member.offset as i64, &leaf.tensor).during("laying out a bucket")?;
         leaf.place = Some(Place { bucket, view });
@@ -127,7 +142,8 @@ fn escaped(
         }
         all_in_place &= used.is_gradient;
     }
-    let own = 1 + bucket.shape.members.len() as i64;
+    let placed = |member: &&Member| table.get(member.leaf).place.is_some();
+    let own = 1 + bucket.shape.members.iter().filter(placed).count() as i64;
     Ok(!all_in_place && storage_uses(&bucket.flat)? > own)
 }
 

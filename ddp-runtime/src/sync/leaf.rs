@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use tch::{Device, Kind, Tensor};
 
-use crate::bridge::Leaf as Watched;
+use crate::bridge::{Leaf as Watched, tensor_state};
 use crate::error::{During, Result};
 use crate::sync::bucket::Item;
 
@@ -25,6 +25,10 @@ pub(crate) struct Leaf {
     pub(crate) elements: usize,
     /// Whether its value is known to be equal on all ranks.
     pub(crate) equal: bool,
+    /// Whether a registered store holds it.
+    pub(crate) in_store: bool,
+    /// Whether the program has let go of it, and its memory is freed. Its number stays.
+    pub(crate) gone: bool,
     /// The place of its gradient: the bucket, and the view there.
     pub(crate) place: Option<Place>,
     watched: Option<Watched>,
@@ -45,6 +49,8 @@ pub(crate) struct LeafTable {
     by_identity: HashMap<usize, u32>,
     lines: Vec<String>,
     hash: u64,
+    /// Leaves that are each rank's own.
+    ignored: HashMap<usize, Tensor>,
 }
 
 impl LeafTable {
@@ -91,11 +97,59 @@ impl LeafTable {
             elements: tensor.numel(),
             tensor: tensor.shallow_clone(),
             equal: false,
+            in_store: false,
+            gone: false,
             place: None,
             watched: None,
         });
         self.by_identity.insert(identity, id);
         id
+    }
+
+    /// Leaves this leaf out: it is each rank's own.
+    pub(crate) fn ignore(&mut self, tensor: &Tensor) -> Result<()> {
+        for identity in self.unused_ignored()? {
+            self.ignored.remove(&identity);
+        }
+        self.ignored.insert(identity(tensor)?, tensor.shallow_clone());
+        Ok(())
+    }
+
+    fn unused_ignored(&self) -> Result<Vec<usize>> {
+        let mut unused = Vec::new();
+        for (identity, tensor) in &self.ignored {
+            if tensor_state(tensor).during("looking at a leaf")?.holders == 1 {
+                unused.push(*identity);
+            }
+        }
+        Ok(unused)
+    }
+
+    /// Whether any leaf is a variable of a registered store.
+    pub(crate) fn knows_a_store(&self) -> bool {
+        self.leaves.iter().any(|leaf| leaf.in_store)
+    }
+
+    /// Whether this leaf is left out.
+    pub(crate) fn is_ignored(&self, identity: usize) -> bool {
+        self.ignored.contains_key(&identity)
+    }
+
+    /// Frees the leaves that nobody but this table holds any more, and returns their numbers.
+    pub(crate) fn sweep(&mut self) -> Result<Vec<u32>> {
+        let mut swept = Vec::new();
+        for (id, leaf) in self.leaves.iter_mut().enumerate().filter(|(_, leaf)| !leaf.gone) {
+            // The handle here, and the accumulator that carries the hook.
+            let own = 1 + i64::from(leaf.watched.is_some());
+            if tensor_state(&leaf.tensor).during("looking at a leaf")?.holders <= own {
+                leaf.gone = true;
+                (leaf.watched, leaf.place) = (None, None);
+                leaf.tensor = Tensor::new();
+                swept.push(id as u32);
+            }
+        }
+        self.by_identity.retain(|_, id| !swept.contains(id));
+        Ok(swept)
     }
 
     /// Makes sure that a backward tells when this leaf's gradient is complete.
@@ -169,6 +223,25 @@ mod tests {
         let shorter = ["a [1] Float", ""].map(str::to_owned);
         assert!(first_difference(&shorter).unwrap().1.ends_with("no parameter on rank 1"));
         assert!(first_difference(&["x".to_owned(), "x".to_owned()]).is_none());
+    }
+
+    #[test]
+    fn a_leaf_is_swept_when_the_program_has_let_go_of_it() {
+        let options = (Kind::Float, Device::Cpu);
+        let tensor = Tensor::ones([2], options).set_requires_grad(true);
+        let other = Tensor::ones([3], options).set_requires_grad(true);
+        let mut table = LeafTable::default();
+        for (index, leaf) in [&tensor, &other].into_iter().enumerate() {
+            table.add(identity(leaf).unwrap(), leaf, None);
+            table.watch(index as u32).unwrap();
+            (leaf * 2.0).sum(Kind::Float).backward();
+        }
+        let hash = table.hash();
+        assert_eq!(table.sweep().unwrap(), [] as [u32; 0]);
+        let address = identity(&tensor).unwrap();
+        drop(tensor);
+        assert_eq!((table.sweep().unwrap(), table.find(address)), (vec![0], None));
+        assert_eq!((table.len(), table.hash(), table.get(1).gone), (2, hash, false));
     }
 
     #[test]

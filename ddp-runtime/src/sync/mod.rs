@@ -4,15 +4,21 @@
 //! - `leaf`: the parameters this rank knows, numbered;
 //! - `stores`: variable stores, made equal;
 //! - `layout`: the buckets in memory, and the views that are the gradients;
+//! - `walks`: which leaves a backward reaches;
 //! - `pass`: what is remembered of a backward, and how far the one under way is;
-//! - `agree`: what the ranks settle about it among themselves;
+//! - `accumulate`: gradients that wait for a later backward;
+//! - `agree`: what the ranks settle about a backward among themselves, each a message;
+//! - `settle`: the course of that, once all headers are there;
 //! - `reducer`: one backward from its first header to its last all-reduce.
+mod accumulate;
 mod agree;
 mod bucket;
 mod layout;
 mod leaf;
 mod pass;
 mod reducer;
+mod settle;
 mod stores;
+mod walks;
 
 pub(crate) use reducer::Reducer;

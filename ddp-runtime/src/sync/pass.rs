@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::comm::Work;
 use crate::control::PendingHeaders;
+use crate::hook::GradBucket;
 use crate::sync::bucket::Run;
 
 /// The leaves of one kind of backward on this rank.
@@ -37,6 +38,14 @@ pub(super) enum Progress {
     Ready,
 }
 
+/// How a run is averaged.
+pub(super) enum Launched {
+    /// By an all-reduce.
+    Work(Box<dyn Work>),
+    /// By the hook, as this bucket.
+    Hook(GradBucket),
+}
+
 /// The backward under way.
 pub(super) struct Pass {
     pub(super) walk: Arc<Walk>,
@@ -46,11 +55,15 @@ pub(super) struct Pass {
     pub(super) progress: Vec<Progress>,
     /// By run: gradients still to come.
     pub(super) missing: Vec<usize>,
-    pub(super) launched: Vec<Box<dyn Work>>,
+    pub(super) launched: Vec<Launched>,
     /// What each gradient is multiplied with on its way into the bucket.
     pub(super) scale: f64,
     /// What the sums are multiplied with in the end, where some ranks stand aside.
     pub(super) correction: f64,
+    /// On some rank a leaf may be left without a gradient.
+    pub(super) may_leave_undefined: bool,
+    /// Leaves that this rank has nothing for.
+    pub(super) undefined: Vec<u32>,
     /// Leaves whose values differed between the ranks: rank 0's are spread when the backward is over.
     pub(super) unequal: Vec<u32>,
     /// Leaves that got their places in this pass, and the order in which gradients came.
@@ -74,23 +87,23 @@ impl Plan {
 }
 
 impl Walk {
-    /// A backward that reaches nothing.
-    pub(super) fn nowhere() -> Self {
-        let ids: Vec<u32> = Vec::new();
+    /// What averages the gradients of these leaves, ascending, whichever backward they came from.
+    pub(super) fn over(ids: Vec<u32>) -> Self {
         Self { identities: Vec::new(), hash: hash_of(&ids), ids }
     }
 }
 
 impl Pass {
-    /// A backward along `walk`, of which nothing has come yet; `leaves` are known.
+    /// A pass along `walk`, of which the `expected` gradients are yet to come; `leaves` are known.
     pub(super) fn new(
         walk: Arc<Walk>,
+        expected: &[u32],
         headers: Option<PendingHeaders>,
         leaves: usize,
         scale: f64,
     ) -> Self {
         let mut progress = vec![Progress::Outside; leaves];
-        for &id in &walk.ids {
+        for &id in expected {
             progress[id as usize] = Progress::Expected;
         }
         Self {
@@ -102,6 +115,8 @@ impl Pass {
             launched: Vec::new(),
             scale,
             correction: 1.0,
+            may_leave_undefined: false,
+            undefined: Vec::new(),
             unequal: Vec::new(),
             placed: Vec::new(),
             order: Vec::new(),

@@ -21,46 +21,62 @@ use std::sync::Arc;
 
 use tch::Tensor;
 
-use crate::bridge::{GradState, grad_into_view, set_grad};
+use crate::bridge::{GradState, grad_into_view};
 use crate::comm::ReduceOp;
 use crate::control::{Header, Operation};
 use crate::data::weight::Counts;
 use crate::error::{During, Error, Result};
 use crate::group::Group;
+use crate::hook::{CommHook, GradBucket, Gradient, HookComm};
+use crate::options::{Debug, Options, Uneven};
+use crate::sync::accumulate::Accumulation;
 use crate::sync::agree;
 use crate::sync::bucket::{Run, Shape};
 use crate::sync::layout::Layout;
 use crate::sync::leaf::LeafTable;
-use crate::sync::pass::{Pass, Plan, Progress, Walk, hash_of};
+use crate::sync::pass::{Launched, Pass, Plan, Progress, Walk, hash_of};
 use crate::sync::stores::{Fresh, StoreSet, spread};
 use crate::trace;
 
-/// How many different sequences of leaves are remembered: a model has few kinds of backward.
-const WALKS: usize = 16;
-const REDUCING: &str = "averaging gradients";
+pub(super) const REDUCING: &str = "averaging gradients";
 
 /// The synchronisation of one scope.
 pub(crate) struct Reducer {
-    table: LeafTable,
-    stores: StoreSet,
-    layout: Layout,
-    walks: Vec<Arc<Walk>>,
-    plans: HashMap<u64, Arc<Plan>>,
-    pass: Option<Pass>,
+    pub(super) table: LeafTable,
+    pub(super) stores: StoreSet,
+    pub(super) layout: Layout,
+    pub(super) walks: Vec<Arc<Walk>>,
+    pub(super) plans: HashMap<u64, Arc<Plan>>,
+    pub(super) pass: Option<Pass>,
+    pub(super) accumulation: Accumulation,
+    hook: Option<Box<dyn CommHook>>,
+    debug: Debug,
+    /// Passes that have averaged gradients.
+    averaged: u64,
+    /// What the backward under way reaches, which averages nothing.
+    kept: Option<Arc<Walk>>,
     muted: bool,
+    /// A rank that has returned shares in all that the others do with what they have: nothing is freed before the end.
+    pub(super) keeps_all: bool,
 }
 
 impl Reducer {
-    /// Nothing known yet; buckets close at `bucket_bytes`.
-    pub(crate) fn new(bucket_bytes: usize) -> Self {
+    /// Nothing known yet.
+    pub(crate) fn new(options: &Options) -> Self {
         Self {
             table: LeafTable::default(),
             stores: StoreSet::default(),
-            layout: Layout::new(bucket_bytes),
+            layout: Layout::new(options.bucket_bytes),
             walks: Vec::new(),
             plans: HashMap::new(),
             pass: None,
+            accumulation: Accumulation::new(options.accumulate),
+            hook: options.compress.hook(),
+            debug: options.debug,
+            averaged: 0,
+            kept: None,
             muted: false,
+            keeps_all: options.uneven == Uneven::Join,
         }
     }
 
@@ -89,7 +105,7 @@ impl Reducer {
 
     /// Makes all variables equal that are new since the last call. Does nothing, without a message, if there are none.
     pub(crate) fn synchronize_stores(&mut self, group: &mut Group) -> Result<()> {
-        self.stores.absorb(&mut self.table)?;
+        self.absorb()?;
         let fresh: Vec<Fresh> = self.stores.take_fresh();
         if fresh.is_empty() {
             return Ok(());
@@ -108,27 +124,45 @@ impl Reducer {
         Ok(())
     }
 
+    /// From now on buckets are averaged by `hook`.
+    pub(crate) fn set_hook(&mut self, hook: Box<dyn CommHook>) {
+        self.hook = Some(hook);
+    }
+
+    /// Whether a store has variables that are not equal yet.
+    pub(crate) fn stores_have_grown(&self) -> bool {
+        self.stores.have_grown()
+    }
+
+    /// Leaves this leaf out of all that is averaged: it is each rank's own.
+    pub(crate) fn ignore(&mut self, leaf: &Tensor) -> Result<()> {
+        self.walks.clear();
+        self.table.ignore(leaf)
+    }
+
     /// A backward is about to reach these leaves, and this rank's loss counts so much. Returns the factor for its roots.
     pub(crate) fn begin(
         &mut self,
         group: &mut Group,
         leaves: &[(usize, &Tensor)],
         counts: Counts,
+        may_leave_undefined: bool,
     ) -> Result<f64> {
         group.count_backward();
-        if self.muted {
+        self.absorb()?;
+        let reached = self.walk(leaves)?;
+        if !self.accumulation.begin(&self.table, self.muted)? {
             // What accumulates now is averaged with a later backward, whose weight is another.
+            self.kept = Some(reached);
             return Ok(counts.factor);
         }
-        self.stores.absorb(&mut self.table)?;
-        let walk = self.walk(leaves)?;
+        let walk = self.with_pending(&reached);
         let header = Header {
-            operation: Operation::Backward,
-            backwards: group.backwards(),
             subject: walk.hash,
             table: self.table.hash(),
             extra: counts.word(),
-            aside: false,
+            may_leave_undefined,
+            ..Header::new(Operation::Backward, group.backwards())
         };
         let (control, watch) = group.control();
         let headers = control.post(watch, header)?;
@@ -137,7 +171,13 @@ impl Reducer {
             leaf.place.is_some() && leaf.equal
         });
         let scale = 1.0 / group.topology().world_size as f64;
-        self.pass = Some(Pass::new(Arc::clone(&walk), Some(headers), self.table.len(), scale));
+        self.pass = Some(Pass::new(
+            Arc::clone(&walk),
+            &reached.ids,
+            Some(headers),
+            self.table.len(),
+            scale,
+        ));
         if settled {
             let plan = self.plan_for(&walk.ids, walk.hash);
             self.follow(group, plan)?;
@@ -148,18 +188,46 @@ impl Reducer {
         Ok(if lead_alone { counts.alone } else { counts.factor })
     }
 
+    /// Averages what has accumulated in a group of backwards that is not complete. Nothing, without a message, if there is no
+    /// such group.
+    pub(crate) fn average_accumulated(&mut self, group: &mut Group) -> Result<()> {
+        self.check_accumulated()?;
+        if !self.accumulation.is_open() {
+            return Ok(());
+        }
+        self.average_pending(group)
+    }
+
+    /// Averages all gradients of backwards that averaged none. All ranks do.
+    pub(crate) fn average_pending(&mut self, group: &mut Group) -> Result<()> {
+        self.check_accumulated()?;
+        let walk = Arc::new(Walk::over(self.accumulation.pending(&self.table)));
+        let header = Header {
+            subject: walk.hash,
+            table: self.table.hash(),
+            ..Header::new(Operation::Gradients, group.backwards())
+        };
+        let (control, watch) = group.control();
+        let headers = control.post(watch, header)?;
+        let scale = 1.0 / group.topology().world_size as f64;
+        self.pass = Some(Pass::new(walk, &[], Some(headers), self.table.len(), scale));
+        self.wait_for_headers(group)?;
+        self.complete(group)
+    }
+
+    /// An error if gradients that were not averaged have been used.
+    pub(crate) fn check_accumulated(&self) -> Result<()> {
+        self.accumulation.check(&self.table)
+    }
+
     /// This rank's part in a backward of the others: nothing. See Note [Standing aside].
     pub(crate) fn accompany(&mut self, group: &mut Group, headers: &[Header]) -> Result<()> {
         group.count_backward();
         // A scale of zero takes out what this rank's gradients hold.
-        self.pass = Some(Pass::new(Arc::new(Walk::nowhere()), None, self.table.len(), 0.0));
+        let nowhere = Arc::new(Walk::over(Vec::new()));
+        self.pass = Some(Pass::new(nowhere, &[], None, self.table.len(), 0.0));
         self.agree(group, headers)?;
-        self.launch_ready(group)?;
-        let Some(pass) = self.pass.take() else { return Ok(()) };
-        for work in &pass.launched {
-            group.wait(work.as_ref(), REDUCING)?;
-        }
-        self.finish(group, &pass)
+        self.complete(group)
     }
 
     /// The gradient of a leaf is complete.
@@ -175,10 +243,13 @@ impl Reducer {
         };
         let state = grad_into_view(&leaf.tensor, &place.view, pass.scale).during(REDUCING)?;
         if state == GradState::Undefined {
-            return Err(Error::unsupported(
-                format!("autograd reached `{}` but left it without a gradient", leaf.name),
-                "detach it where it takes no part in the loss",
-            ));
+            if !pass.may_leave_undefined && pass.headers.is_none() {
+                return Err(Error::unsupported(
+                    format!("autograd reached `{}` but left it without a gradient", leaf.name),
+                    "detach it where it takes no part in the loss",
+                ));
+            }
+            pass.undefined.push(id);
         }
         *slot = Progress::Ready;
         if !pass.placed.is_empty() {
@@ -192,6 +263,9 @@ impl Reducer {
 
     /// The backward is over. After this every gradient it produced is the mean over all ranks.
     pub(crate) fn end(&mut self, group: &mut Group, failed: bool) -> Result<()> {
+        if let Some(kept) = self.kept.take().filter(|_| !failed) {
+            return self.accumulation.keep(&self.table, &kept.ids);
+        }
         if self.pass.is_none() {
             return Ok(());
         }
@@ -200,21 +274,29 @@ impl Reducer {
             return Err(Error::torch("backward", "it failed; its error was returned by libtorch"));
         }
         self.wait_for_headers(group)?;
+        self.complete(group)
+    }
+
+    /// Launches what is left, and waits for everything.
+    fn complete(&mut self, group: &mut Group) -> Result<()> {
         self.launch_ready(group)?;
         let Some(pass) = self.pass.take() else { return Ok(()) };
         if pass.launched.len() < pass.plan.runs.len() {
             return Err(self.never_arrived(&pass));
         }
-        for work in &pass.launched {
-            group.wait(work.as_ref(), REDUCING)?;
-        }
-        self.rescale(&pass)?;
-        for &id in &pass.plan.ids {
-            let leaf = self.table.get(id);
-            if let (Progress::Outside, Some(place)) = (pass.progress_of(id), &leaf.place) {
-                set_grad(&leaf.tensor, Some(&place.view)).during(REDUCING)?;
+        for launched in &pass.launched {
+            match launched {
+                Launched::Work(work) => group.wait(work.as_ref(), REDUCING)?,
+                Launched::Hook(bucket) => {
+                    if let Some(hook) = &mut self.hook {
+                        hook.finish(bucket, &HookComm::new(group))?;
+                    }
+                }
             }
         }
+        self.rescale(&pass)?;
+        self.give_gradients(group, &pass)?;
+        self.accumulation.clear();
         self.finish(group, &pass)
     }
 
@@ -243,49 +325,17 @@ impl Reducer {
         if self.stores.has_buffers() {
             self.stores.spread_buffers(group, lead)?;
         }
-        Ok(())
-    }
-
-    /// The numbers of the leaves of a backward, remembered from the last time where it was the same.
-    fn walk(&mut self, leaves: &[(usize, &Tensor)]) -> Result<Arc<Walk>> {
-        let same = |walk: &&Arc<Walk>| {
-            walk.identities.len() == leaves.len()
-                && walk.identities.iter().zip(leaves).all(|(known, (now, _))| known == now)
-        };
-        if let Some(walk) = self.walks.iter().find(same) {
-            return Ok(Arc::clone(walk));
+        self.averaged += 1;
+        match self.debug {
+            Debug::Checksum { every } if self.averaged.is_multiple_of(every.max(1)) => {
+                agree::compare_replicas(group, &self.table, &self.stores)
+            }
+            _ => Ok(()),
         }
-        let mut ids = Vec::with_capacity(leaves.len());
-        for (identity, tensor) in leaves {
-            let id = match self.table.find(*identity) {
-                Some(id) => id,
-                None => self.table.add(*identity, tensor, None),
-            };
-            self.table.watch(id)?;
-            ids.push(id);
-        }
-        ids.sort_unstable();
-        let identities = leaves.iter().map(|(identity, _)| *identity).collect();
-        let walk = Arc::new(Walk { identities, hash: hash_of(&ids), ids });
-        if self.walks.len() == WALKS {
-            self.walks.remove(0);
-        }
-        self.walks.push(Arc::clone(&walk));
-        Ok(walk)
-    }
-
-    fn plan_for(&mut self, ids: &[u32], hash: u64) -> Arc<Plan> {
-        if let Some(plan) = self.plans.get(&hash).filter(|plan| plan.ids == ids) {
-            return Arc::clone(plan);
-        }
-        let runs = self.layout.runs(|id| ids.binary_search(&id).is_ok());
-        let plan = Arc::new(Plan::new(ids.to_vec(), runs));
-        self.plans.insert(hash, Arc::clone(&plan));
-        plan
     }
 
     /// Takes up a plan, with the gradients that are there already.
-    fn follow(&mut self, group: &Group, plan: Arc<Plan>) -> Result<()> {
+    pub(super) fn follow(&mut self, group: &Group, plan: Arc<Plan>) -> Result<()> {
         let Some(pass) = &mut self.pass else { return Ok(()) };
         let ready =
             |run: &&Run| run.leaves.iter().any(|&id| pass.progress_of(id) == Progress::Ready);
@@ -328,95 +378,34 @@ impl Reducer {
     fn launch_ready(&mut self, group: &Group) -> Result<()> {
         let Some(pass) = &mut self.pass else { return Ok(()) };
         while let Some(run) = pass.plan.runs.get(pass.launched.len()) {
-            if pass.missing[pass.launched.len()] > 0 {
+            let index = pass.launched.len();
+            if pass.missing[index] > 0 {
                 break;
             }
             let slice = self.layout.slice(run)?;
-            let work = group
-                .data()
-                .all_reduce(&slice, ReduceOp::Sum)
-                .map_err(|error| group.watch().explain(REDUCING, &error))?;
-            pass.launched.push(trace::all_reduce(pass.launched.len(), work));
+            let launched = match &mut self.hook {
+                Some(hook) => {
+                    let bucket = hook_bucket(&self.table, index, run, slice);
+                    hook.start(&bucket, &HookComm::new(group))?;
+                    Launched::Hook(bucket)
+                }
+                None => {
+                    let work = group.data().all_reduce(&slice, ReduceOp::Sum);
+                    let work = work.map_err(|error| group.watch().explain(REDUCING, &error))?;
+                    Launched::Work(trace::all_reduce(index, work))
+                }
+            };
+            pass.launched.push(launched);
         }
         if trace::is_on() {
             // A timeline wants to know early when one has ended; errors come with the wait for it.
-            pass.launched.iter().for_each(|work| drop(work.is_done()));
+            for launched in &pass.launched {
+                if let Launched::Work(work) = launched {
+                    drop(work.is_done());
+                }
+            }
         }
         group.progress(REDUCING)
-    }
-
-    /// All headers are here: settles what this backward reduces.
-    fn agree(&mut self, group: &mut Group, headers: &[Header]) -> Result<()> {
-        if headers.iter().any(|header| header.table != headers[0].table) {
-            return Err(agree::different_parameters(group, &self.table.describe())?);
-        }
-        agree::share_one_batch(headers)?;
-        let Some(pass) = &mut self.pass else { return Ok(()) };
-        let walk = Arc::clone(&pass.walk);
-        pass.correction = correction(headers);
-        let same =
-            headers.iter().all(|header| header.subject == headers[0].subject && !header.aside);
-        let ids =
-            if same { walk.ids.clone() } else { agree::union(group, self.table.len(), &walk.ids)? };
-        self.compare_values(group, &ids)?;
-        self.place_new(group, &ids)?;
-        let plan = self.plan_for(&ids, hash_of(&ids));
-        self.follow(group, plan)?;
-        self.contribute_for_absent(&ids)
-    }
-
-    /// Compares the values of leaves that are seen for the first time. Where they differ, only rank 0's gradients count
-    /// in this backward, and its values are spread after it: until then the graph may still read the old ones.
-    fn compare_values(&mut self, group: &mut Group, ids: &[u32]) -> Result<()> {
-        let unequal = agree::compare_values(group, &mut self.table, ids)?;
-        if let Some(pass) = self.pass.as_mut().filter(|_| !unequal.is_empty()) {
-            if pass.progress.contains(&Progress::Ready) {
-                // Another rank reached the leaf; this one was sure of its own and has averaged some of them already.
-                let name = &self.table.get(unequal[0]).name;
-                return Err(Error::unsupported(
-                    format!("`{name}` differs between the ranks, and only some of them reached it"),
-                    "make its variable store equal before the first step, with `sync` or `Scope::register`",
-                ));
-            }
-            pass.scale = if group.is_lead() { 1.0 } else { 0.0 };
-            pass.correction = 1.0;
-            pass.unequal = unequal;
-        }
-        Ok(())
-    }
-
-    /// Gives new leaves their first places: in the reverse order of their numbers, since gradients come from the end.
-    fn place_new(&mut self, group: &Group, ids: &[u32]) -> Result<()> {
-        let new: Vec<u32> =
-            ids.iter().rev().copied().filter(|&id| self.table.get(id).place.is_none()).collect();
-        if new.is_empty() {
-            return Ok(());
-        }
-        self.layout.place(&mut self.table, &new, &in_group(group))?;
-        self.plans.clear();
-        if let Some(pass) = &mut self.pass {
-            pass.placed = new;
-        }
-        Ok(())
-    }
-
-    /// Puts into the buckets what this rank has to say for leaves that only others reached.
-    fn contribute_for_absent(&mut self, ids: &[u32]) -> Result<()> {
-        let Some(pass) = &self.pass else { return Ok(()) };
-        for &id in ids {
-            let leaf = self.table.get(id);
-            if let (Progress::Outside, Some(place)) = (pass.progress_of(id), &leaf.place) {
-                grad_into_view(&leaf.tensor, &place.view, pass.scale).during(REDUCING)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Lays new leaves out in the order in which rank 0's gradients came, which the next backward will follow.
-    fn adopt_order(&mut self, group: &mut Group, pass: &Pass) -> Result<()> {
-        let order = agree::order_of_gradients(group, &pass.placed, &pass.order)?;
-        self.plans.clear();
-        self.layout.replace(&mut self.table, &order, &in_group(group))
     }
 
     fn never_arrived(&self, pass: &Pass) -> Error {
@@ -430,19 +419,16 @@ impl Reducer {
     }
 }
 
-/// What a mean over all ranks has to be multiplied with where some of them stand aside. The words say what the ranks' parts
-/// count (Note [The weight of a part]), which on average is 1 where nobody does. A sum needs no correction.
-fn correction(headers: &[Header]) -> f64 {
-    let present = headers.iter().filter(|header| !header.aside);
-    let weights: Option<Vec<f64>> =
-        present.map(|header| Counts::mean_weight(header.extra, headers.len())).collect();
-    let Some(weights) = weights else { return 1.0 };
-    let total: f64 = weights.iter().sum();
-    // Without any weight there is no gradient either.
-    if weights.len() == headers.len() || total == 0.0 { 1.0 } else { headers.len() as f64 / total }
+/// A run, as a hook sees it.
+fn hook_bucket(table: &LeafTable, index: usize, run: &Run, flat: Tensor) -> GradBucket {
+    let gradient = |&parameter: &u32| {
+        let value = table.get(parameter).place.as_ref()?.view.shallow_clone();
+        Some(Gradient { parameter, value })
+    };
+    GradBucket { index, flat, gradients: run.leaves.iter().filter_map(gradient).collect() }
 }
 
 /// Memory for buckets, where the group's transport wants it.
-fn in_group(group: &Group) -> impl Fn(&Shape) -> Result<Tensor> {
+pub(super) fn in_group(group: &Group) -> impl Fn(&Shape) -> Result<Tensor> {
     |shape| group.allocate(shape.elements, shape.kind, shape.device)
 }

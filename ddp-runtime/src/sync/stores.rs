@@ -51,9 +51,23 @@ impl StoreSet {
         }
     }
 
+    /// Whether variables were added since the last time.
+    pub(crate) fn have_grown(&self) -> bool {
+        self.stores.iter().any(|store| {
+            let variables = store.variables.upgrade();
+            variables.is_some_and(|variables| lock(&variables).named_variables.len() != store.known)
+        })
+    }
+
+    /// Forgets the stores that are no more. Whether there were any.
+    pub(crate) fn forget_dropped(&mut self) -> bool {
+        let before = self.stores.len();
+        self.stores.retain(|store| store.variables.strong_count() > 0);
+        self.stores.len() < before
+    }
+
     /// Looks for variables that were added since the last time, and numbers them.
     pub(crate) fn absorb(&mut self, table: &mut LeafTable) -> Result<()> {
-        self.stores.retain(|store| store.variables.strong_count() > 0);
         for store in &mut self.stores {
             let Some(variables) = store.variables.upgrade() else { continue };
             let variables = lock(&variables);
@@ -74,12 +88,14 @@ impl StoreSet {
         spread(group, &self.buffers(), root, "making buffers equal")
     }
 
-    /// All buffers, in the order of the stores.
     fn buffers(&self) -> Vec<&Tensor> {
-        self.stores
-            .iter()
-            .flat_map(|store| store.buffers.iter().map(|(_, tensor)| tensor))
-            .collect()
+        self.named_buffers().map(|(_, tensor)| tensor).collect()
+    }
+
+    /// All buffers, in the order of the stores.
+    pub(crate) fn named_buffers(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        let buffers = self.stores.iter().flat_map(|store| &store.buffers);
+        buffers.map(|(name, tensor)| (name.as_str(), tensor))
     }
 
     /// Whether there is any buffer to spread.
@@ -105,13 +121,18 @@ fn absorb_store(
     for variable in &variables.trainable_variables {
         let identity = identity(&variable.tensor)?;
         let name = names.remove(&identity);
-        if table.find(identity).is_some() {
+        if let Some(known) = table.find(identity) {
+            // Seen before its store was; for messages.
+            let leaf = table.get_mut(known);
+            leaf.in_store = true;
+            leaf.name = name.map_or_else(|| leaf.name.clone(), str::to_owned);
             continue;
         }
         let name = name.map(str::to_owned);
         let description =
             describe(name.as_deref().unwrap_or("a variable without name"), &variable.tensor);
         let leaf = table.add(identity, &variable.tensor, name);
+        table.get_mut(leaf).in_store = true;
         let tensor = variable.tensor.shallow_clone();
         fresh.push(Fresh { description, tensor, leaf: Some(leaf) });
     }
@@ -253,6 +274,7 @@ mod tests {
         let store = VarStore::new(Device::Cpu);
         set.register(&store);
         drop(store);
+        assert!(set.forget_dropped());
         set.absorb(&mut table).unwrap();
         assert!(set.stores.is_empty());
     }

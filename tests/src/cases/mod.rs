@@ -1,10 +1,13 @@
 //! The cases of the worker, one file a topic. Each runs on every rank and compares by itself where it can.
+mod accumulate;
 mod alone;
 pub mod compare;
 mod failures;
 mod global;
 mod gpu;
 mod gradients;
+mod graphs;
+mod hooks;
 mod leaves;
 mod mismatch;
 mod optim;
@@ -21,11 +24,14 @@ use anyhow::{Result, bail};
 type Case = fn(&[String]) -> Result<()>;
 
 const CASES: &[(&str, Case)] = &[
+    ("accumulate", accumulate::run),
     ("alone", alone::run),
     ("failures", failures::run),
     ("global", global::run),
     ("gpu", gpu::run),
     ("gradients", gradients::run),
+    ("graphs", graphs::run),
+    ("hooks", hooks::run),
     ("leaves", leaves::run),
     ("mismatch", mismatch::run),
     ("optim", optim::run),

@@ -1,8 +1,11 @@
 //! All tests that need several processes or libtorch as a whole, in one binary.
+mod accumulate;
 mod alone;
 mod failures;
 mod global;
 mod gradients;
+mod graphs;
+mod hooks;
 mod leaves;
 mod mismatch;
 mod nccl;

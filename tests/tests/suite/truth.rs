@@ -18,7 +18,7 @@ fn python() -> PathBuf {
     torch.ancestors().nth(4).expect("torch lies in an environment").join("bin/python")
 }
 
-fn script(name: &str) -> Command {
+pub(crate) fn script(name: &str) -> Command {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("truth").join(name);
     let mut command = Command::new(python());
     command.arg(path).env("OMP_NUM_THREADS", "1");
@@ -26,7 +26,7 @@ fn script(name: &str) -> Command {
 }
 
 #[track_caller]
-fn output(command: &mut Command) -> Vec<u8> {
+pub(crate) fn output(command: &mut Command) -> Vec<u8> {
     let output =
         command.output().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
     let text = String::from_utf8_lossy(&output.stderr);

@@ -1,0 +1,156 @@
+//! What a pass averages, settled once the headers of all ranks are there; and what is left to settle at its end.
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::bridge::{GradState, grad_into_view, set_grad};
+use crate::control::Header;
+use crate::data::weight::Counts;
+use crate::error::{During, Error, Result};
+use crate::group::Group;
+use crate::sync::agree;
+use crate::sync::pass::{Pass, Progress, hash_of};
+use crate::sync::reducer::{REDUCING, Reducer, in_group};
+
+impl Reducer {
+    /// All headers are here: settles what this backward reduces.
+    pub(super) fn agree(&mut self, group: &mut Group, headers: &[Header]) -> Result<()> {
+        if headers.iter().any(|header| header.table != headers[0].table) {
+            return Err(agree::different_parameters(group, &self.table.describe())?);
+        }
+        agree::share_one_batch(headers)?;
+        let Some(pass) = &mut self.pass else { return Ok(()) };
+        let walk = Arc::clone(&pass.walk);
+        pass.correction = correction(headers);
+        pass.may_leave_undefined = headers.iter().any(|header| header.may_leave_undefined);
+        let same =
+            headers.iter().all(|header| header.subject == headers[0].subject && !header.aside);
+        let ids =
+            if same { walk.ids.clone() } else { agree::union(group, self.table.len(), &walk.ids)? };
+        if let Some(&id) = ids.iter().find(|&&id| self.table.get(id).gone) {
+            return Err(self.dropped_here(group.topology().rank, id));
+        }
+        self.compare_values(group, &ids)?;
+        self.place_new(group, &ids)?;
+        let plan = self.plan_for(&ids, hash_of(&ids));
+        self.follow(group, plan)?;
+        self.contribute_for_absent(&ids)
+    }
+
+    /// Compares the values of leaves that are seen for the first time. Where they differ, only rank 0's gradients count
+    /// in this backward, and its values are spread after it: until then the graph may still read the old ones.
+    fn compare_values(&mut self, group: &mut Group, ids: &[u32]) -> Result<()> {
+        let unequal = agree::compare_values(group, &mut self.table, ids)?;
+        if let Some(&id) = unequal.iter().find(|&&id| !self.table.get(id).in_store)
+            && self.table.knows_a_store()
+        {
+            return Err(self.not_a_parameter(id));
+        }
+        if let Some(pass) = self.pass.as_mut().filter(|_| !unequal.is_empty()) {
+            if pass.progress.contains(&Progress::Ready) {
+                // Another rank reached the leaf; this one was sure of its own and has averaged some of them already.
+                let name = &self.table.get(unequal[0]).name;
+                return Err(Error::unsupported(
+                    format!("`{name}` differs between the ranks, and only some of them reached it"),
+                    "make its variable store equal before the first step, with `sync` or `Scope::register`",
+                ));
+            }
+            pass.scale = if group.is_lead() { 1.0 } else { 0.0 };
+            pass.correction = 1.0;
+            pass.unequal = unequal;
+        }
+        Ok(())
+    }
+
+    /// Gives new leaves their first places: in the reverse order of their numbers, since gradients come from the end.
+    fn place_new(&mut self, group: &Group, ids: &[u32]) -> Result<()> {
+        let new: Vec<u32> =
+            ids.iter().rev().copied().filter(|&id| self.table.get(id).place.is_none()).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        self.layout.place(&mut self.table, &new, &in_group(group))?;
+        self.plans.clear();
+        if let Some(pass) = &mut self.pass {
+            pass.placed = new;
+        }
+        Ok(())
+    }
+
+    /// Puts into the buckets what this rank has to say for leaves that only others reached.
+    fn contribute_for_absent(&mut self, ids: &[u32]) -> Result<()> {
+        let Some(pass) = &mut self.pass else { return Ok(()) };
+        for &id in ids {
+            let leaf = self.table.get(id);
+            if let (Progress::Outside, Some(place)) = (pass.progress_of(id), &leaf.place) {
+                let state = grad_into_view(&leaf.tensor, &place.view, pass.scale);
+                if state.during(REDUCING)? == GradState::Undefined {
+                    pass.undefined.push(id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives each leaf that this rank had nothing for the mean of the others. Where no rank had anything it stays without a
+    /// gradient, so that momentum and weight decay leave it alone, as on one device.
+    pub(super) fn give_gradients(&mut self, group: &mut Group, pass: &Pass) -> Result<()> {
+        let without: HashSet<u32> = pass.undefined.iter().copied().collect();
+        let ids = &pass.plan.ids;
+        // Where each leaf of the plan was reached by a rank that cannot leave it without one, nobody need be asked.
+        let exist = if pass.may_leave_undefined {
+            let own: Vec<u32> = ids.iter().copied().filter(|id| !without.contains(id)).collect();
+            agree::with_gradient(group, ids, &own)?
+        } else {
+            ids.clone()
+        };
+        for &id in exist.iter().filter(|id| without.contains(*id)) {
+            let leaf = self.table.get(id);
+            if let Some(place) = &leaf.place {
+                set_grad(&leaf.tensor, Some(&place.view)).during(REDUCING)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn dropped_here(&self, rank: usize, id: u32) -> Error {
+        Error::mismatch(
+            format!(
+                "rank {rank} has dropped `{}`, which another rank still trains",
+                self.table.get(id).name
+            ),
+            "keep a model as long on all ranks",
+        )
+    }
+
+    /// Beside stores that the scope knows, a leaf outside them that differs may be a parameter or data.
+    fn not_a_parameter(&self, id: u32) -> Error {
+        Error::mismatch(
+            format!(
+                "`{}`, which a backward reached, differs between the ranks, and no store that was registered holds it",
+                self.table.get(id).name
+            ),
+            "if it is a parameter, register its store (`sync(&vs)`), or copy rank 0's values over it \
+             (`Scope::broadcast`); if it is data, such as an input or an activation that was detached, say so with \
+             `ignore(&tensor)`, or take its gradient by `Tensor::run_backward`",
+        )
+    }
+
+    /// Lays new leaves out in the order in which rank 0's gradients came, which the next backward will follow.
+    pub(super) fn adopt_order(&mut self, group: &mut Group, pass: &Pass) -> Result<()> {
+        let order = agree::order_of_gradients(group, &pass.placed, &pass.order)?;
+        self.plans.clear();
+        self.layout.replace(&mut self.table, &order, &in_group(group))
+    }
+}
+
+/// What a mean over all ranks has to be multiplied with where some of them stand aside. The words say what the ranks' parts
+/// count (Note [The weight of a part]), which on average is 1 where nobody does. A sum needs no correction.
+fn correction(headers: &[Header]) -> f64 {
+    let present = headers.iter().filter(|header| !header.aside);
+    let weights: Option<Vec<f64>> =
+        present.map(|header| Counts::mean_weight(header.extra, headers.len())).collect();
+    let Some(weights) = weights else { return 1.0 };
+    let total: f64 = weights.iter().sum();
+    // Without any weight there is no gradient either.
+    if weights.len() == headers.len() || total == 0.0 { 1.0 } else { headers.len() as f64 / total }
+}
