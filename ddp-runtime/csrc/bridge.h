@@ -28,6 +28,8 @@ void ddp_set_error(const char* text, size_t length);
 int ddp_init_logging(void);
 // Keeps freed memory in the process instead of giving it back to the kernel, where the C library can.
 void ddp_keep_freed_memory(void);
+// From now on libtorch computes on the calling thread alone when that thread calls it, where it uses OpenMP.
+int ddp_compute_alone(void);
 
 // ---- store.cc: c10d::TCPStore
 // `listen_fd` is a bound and listening socket to serve from, or -1.
@@ -67,6 +69,9 @@ void ddp_work_free(DdpWork* work);
 
 // ---- tensor.cc
 int ddp_randperm(uint64_t seed, int64_t n, int64_t* out);
+// torch.multinomial of `count` weights: `samples` draws into `out`, from a CPU generator seeded with `seed`.
+int ddp_multinomial(
+    uint64_t seed, const double* weights, int64_t count, int64_t samples, int replacement, int64_t* out);
 // A tensor over `flat`'s storage, from element `offset`, with the sizes of `like` and its strides where those are dense.
 // It is no autograd view, so that zero_grad may detach it in place.
 int ddp_view_like(DdpTensor flat, int64_t offset, DdpTensor like, DdpTensor* out);

@@ -1,8 +1,10 @@
-// The thread's last error text.
+// The thread's last error text, and what is set for a process or a thread.
 #include "error.h"
 
+#include <ATen/Parallel.h>
 #include <c10/util/Logging.h>
 
+#include <dlfcn.h>
 #include <malloc.h>
 
 #include <limits>
@@ -44,4 +46,17 @@ void ddp_keep_freed_memory(void) {
 
 int ddp_init_logging(void) {
   return ddp::guarded([] { c10::initLogging(); });
+}
+
+int ddp_compute_alone(void) {
+  return ddp::guarded([] {
+    // The first question of a thread copies the process' setting into it; what follows must come after.
+    at::get_num_threads();
+    // at::set_num_threads would change the setting of the whole process. OpenMP's own is the thread's; the symbol is that
+    // of the OpenMP runtime which libtorch has loaded, if it has one.
+    using Set = void (*)(int);
+    if (auto set = reinterpret_cast<Set>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"))) {
+      set(1);
+    }
+  });
 }

@@ -37,6 +37,19 @@ int ddp_randperm(uint64_t seed, int64_t n, int64_t* out) {
   });
 }
 
+int ddp_multinomial(
+    uint64_t seed, const double* weights, int64_t count, int64_t samples, int replacement, int64_t* out) {
+  return guarded([&] {
+    auto generator = at::detail::createCPUGenerator(seed);
+    // Read only, and not kept.
+    const auto table = at::from_blob(const_cast<double*>(weights), {count}, at::TensorOptions().dtype(at::kDouble));
+    const auto drawn = at::multinomial(table, samples, replacement != 0, generator);
+    if (samples > 0) {
+      std::memcpy(out, drawn.const_data_ptr<int64_t>(), static_cast<size_t>(samples) * sizeof(int64_t));
+    }
+  });
+}
+
 int ddp_view_like(DdpTensor flat, int64_t offset, DdpTensor like, DdpTensor* out) {
   return guarded([&] {
     c10::NoGradGuard no_grad;

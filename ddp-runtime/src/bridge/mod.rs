@@ -19,8 +19,8 @@ pub(crate) use engine::{BackwardKind, BackwardObserver, Leaf, Route};
 pub(crate) use gloo::{GlooGroup, GlooWork};
 pub(crate) use store::{StoreRole, TcpStore};
 pub(crate) use tensor::{
-    GradState, checksum, data_alias, grad_into_view, identity, randperm, set_grad, storage_uses,
-    tensor_over, tensor_state, view_like, view_use,
+    GradState, checksum, data_alias, grad_into_view, identity, multinomial, randperm, set_grad,
+    storage_uses, tensor_over, tensor_state, view_like, view_use,
 };
 
 /// A call into libtorch, or an operation of a transport, that failed; with its own text.
@@ -73,4 +73,10 @@ pub(crate) fn init_logging() -> Result<()> {
 pub(crate) fn keep_freed_memory() {
     // SAFETY: takes no arguments and may be called at any time.
     unsafe { sys::ddp_keep_freed_memory() }
+}
+
+/// From now on libtorch uses no threads but the calling one when that one computes.
+pub(crate) fn compute_alone() -> Result<()> {
+    // SAFETY: takes no arguments and may be called at any time.
+    check(unsafe { sys::ddp_compute_alone() })
 }

@@ -40,6 +40,7 @@ unsafe extern "C" {
     pub(super) fn ddp_set_error(text: *const c_char, length: usize);
     pub(super) fn ddp_init_logging() -> c_int;
     pub(super) fn ddp_keep_freed_memory();
+    pub(super) fn ddp_compute_alone() -> c_int;
 
     pub(super) fn ddp_store_new(
         host: *const c_char,
@@ -102,6 +103,14 @@ unsafe extern "C" {
     pub(super) fn ddp_work_free(work: *mut DdpWork);
 
     pub(super) fn ddp_randperm(seed: u64, n: i64, out: *mut i64) -> c_int;
+    pub(super) fn ddp_multinomial(
+        seed: u64,
+        weights: *const f64,
+        count: i64,
+        samples: i64,
+        replacement: c_int,
+        out: *mut i64,
+    ) -> c_int;
     pub(super) fn ddp_view_like(
         flat: TensorPtr,
         offset: i64,

@@ -27,6 +27,32 @@ pub(crate) fn randperm(seed: u64, n: i64) -> Result<Vec<i64>> {
     Ok(order)
 }
 
+/// `torch.multinomial(weights, samples, replacement, generator=torch.Generator().manual_seed(seed))`.
+///
+/// # Errors
+/// Where PyTorch has one: more than 2^24 weights, or none above zero.
+pub(crate) fn multinomial(
+    seed: u64,
+    weights: &[f64],
+    samples: usize,
+    replacement: bool,
+) -> Result<Vec<i64>> {
+    let mut drawn = vec![0_i64; samples];
+    let (count, length) = (weights.len() as i64, samples as i64);
+    // SAFETY: `weights` has `count` elements, `drawn` has room for `samples`.
+    check(unsafe {
+        sys::ddp_multinomial(
+            seed,
+            weights.as_ptr(),
+            count,
+            length,
+            c_int::from(replacement),
+            drawn.as_mut_ptr(),
+        )
+    })?;
+    Ok(drawn)
+}
+
 /// A tensor over `flat`'s storage from element `offset` on, with the sizes of `like` and, where it is dense, its strides.
 pub(crate) fn view_like(flat: &Tensor, offset: i64, like: &Tensor) -> Result<Tensor> {
     let mut raw = ptr::null_mut();

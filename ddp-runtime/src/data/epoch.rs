@@ -27,16 +27,45 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Default)]
 pub struct EpochClock {
     told: Option<u64>,
-    sites: BTreeMap<&'static str, Site>,
+    sites: BTreeMap<&'static str, Passes>,
 }
 
-/// What a construction site remembers.
-#[derive(Debug, Default)]
-struct Site {
-    /// Constructions while nobody had told the epoch.
+/// What is remembered of the passes through one source of data: those of a construction site, or of a loader.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Passes {
+    /// Passes while nobody had told the epoch.
     untold: u64,
-    /// The last construction in a told epoch.
+    /// The last pass in a told epoch.
     lap: Option<Lap>,
+}
+
+impl Passes {
+    /// The number of the pass that begins, in the epoch that was told, if one was. No two passes have the same.
+    pub(crate) fn next(&mut self, told: Option<u64>) -> u64 {
+        match told {
+            Some(epoch) => {
+                let lap = self.lap.map_or(Lap::first(epoch), |lap| lap.next(epoch));
+                self.lap = Some(lap);
+                lap.number()
+            }
+            None => {
+                let epoch = self.untold;
+                self.untold = epoch.wrapping_add(1);
+                epoch
+            }
+        }
+    }
+
+    /// Goes on after the pass with this number, as if all before it had been made here.
+    pub(crate) fn resume_after(&mut self, number: u64) {
+        self.untold = number.wrapping_add(1);
+        self.lap = Some(Lap::of_number(number));
+    }
+}
+
+/// The epoch that the pass with this number belongs to.
+pub(crate) fn of_pass(number: u64) -> u64 {
+    Lap::of_number(number).epoch
 }
 
 /// A pass through the data in a told epoch. No two passes of a site are equal.
@@ -76,6 +105,15 @@ impl Lap {
         let above = (self.repeat << Self::REPEATS).wrapping_add(self.round << Self::ROUNDS);
         self.epoch.wrapping_add(above)
     }
+
+    /// The pass with this number, within the limits of [`number`](Self::number).
+    fn of_number(number: u64) -> Self {
+        Self {
+            epoch: number & ((1 << Self::REPEATS) - 1),
+            repeat: (number >> Self::REPEATS) & 0xffff,
+            round: number >> Self::ROUNDS,
+        }
+    }
 }
 
 impl EpochClock {
@@ -103,19 +141,7 @@ impl EpochClock {
     /// The epoch of the iterator now made at `site`; counts it as made.
     pub fn epoch_at(&mut self, site: &'static str) -> u64 {
         let told = self.told;
-        let site = self.sites.entry(site).or_default();
-        match told {
-            Some(epoch) => {
-                let lap = site.lap.map_or(Lap::first(epoch), |lap| lap.next(epoch));
-                site.lap = Some(lap);
-                lap.number()
-            }
-            None => {
-                let epoch = site.untold;
-                site.untold = epoch.wrapping_add(1);
-                epoch
-            }
-        }
+        self.sites.entry(site).or_default().next(told)
     }
 }
 
@@ -153,7 +179,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::EpochClock;
+    use super::{EpochClock, Passes};
 
     #[test]
     fn p05_an_untold_site_counts_for_itself() {
@@ -203,6 +229,19 @@ mod tests {
     }
 
     proptest! {
+        /// A run that goes on after any pass has the numbers of one that was never interrupted.
+        #[test]
+        fn a_number_tells_its_pass(told in prop::collection::vec(0u64..6, 2..40), cut in 0usize..39) {
+            let cut = cut % (told.len() - 1);
+            let mut whole = Passes::default();
+            let numbers: Vec<_> = told.iter().map(|&epoch| whole.next(Some(epoch))).collect();
+            prop_assert_eq!(super::of_pass(numbers[cut]), told[cut]);
+            let mut resumed = Passes::default();
+            resumed.resume_after(numbers[cut]);
+            let rest: Vec<_> = told[cut + 1..].iter().map(|&epoch| resumed.next(Some(epoch))).collect();
+            prop_assert_eq!(&rest, &numbers[cut + 1..]);
+        }
+
         /// Whatever is told, and however often: no order comes twice.
         #[test]
         fn no_pass_has_the_number_of_another(told in prop::collection::vec(0u64..6, 1..60)) {

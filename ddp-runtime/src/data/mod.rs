@@ -12,31 +12,60 @@
 //! | the windows of [`tch::data::TextData::iter_shuffle`] | [`ShardedTextIter`] |
 //! | the items of any other iterator | [`shard`] |
 //! | each batch of any iterator | [`split`] |
+//! | samples of a data set of your own, in batches, read ahead | [`DataLoader`] |
+//! | what the main rank alone can read | [`dispatch()`] |
+//! | samples by weight, or too many to list | [`WeightedSampler`], [`FeistelSampler`] |
 //!
-//! Two rules hold for all but [`EvalSampler`]: every rank gets the same number of items, so that no rank waits
+//! Two rules hold for all that trains: every rank gets the same number of items, so that no rank waits
 //! for a step that another never takes, and what is left over by that rule is named in the item's documentation.
 
 mod batch;
 mod batches;
+mod collate;
+mod dataset;
+mod deal;
+mod dispatch;
 pub mod epoch;
 mod global;
 mod iter2;
+mod loader;
+mod order;
+mod parcel;
 mod part;
+mod permutation;
 mod sampler;
 mod shard;
+mod shared_tensor;
 mod split;
+mod state;
 mod text;
+mod tree;
 pub(crate) mod weight;
+mod weighted;
 
 use tch::TchError;
 
 pub use batch::{BatchSize, SplitBatch};
+pub use collate::{Collate, CollateError};
+pub use dataset::{BoxError, Dataset, IterableDataset, Rows, Samples, TensorDataset};
+pub use deal::{RankIndices, Remainder};
+pub use dispatch::{Dispatch, Dispatched, dispatch};
 pub use epoch::EpochClock;
 pub use iter2::ShardedIter2;
+pub use loader::{
+    Batches, Builder, ByType, CollateWith, DataLoader, LoaderError, Map, PinMemory, Stream, With,
+    WorkerInfo, Workers, sample_seed, worker_info,
+};
+pub use order::{Indices, RandomSampler, Sampler, SequentialSampler};
+pub use permutation::{FeistelSampler, Permutation};
 pub use sampler::{DistributedSampler, EvalSampler, SamplerError};
 pub use shard::{Shard, shard};
+pub use shared_tensor::SharedTensor;
 pub use split::{Split, split};
+pub use state::{LoaderState, StateError};
 pub use text::ShardedTextIter;
+pub use tree::TensorTree;
+pub use weighted::WeightedSampler;
 
 /// Who this process is among those that share the data: a rank, and how many ranks there are.
 ///
@@ -121,12 +150,23 @@ pub enum ShareError {
 ///
 /// Epoch `e` is shuffled by a generator seeded with `seed + e` (wrapping), as in PyTorch's `DistributedSampler`,
 /// never by the global generator: however many random numbers a rank has drawn, all ranks see one order.
+///
+/// Numbers from 2^32 on are those of repeated passes ([`EpochClock`]). libtorch's generator looks at the lower 32 bits of its
+/// seed alone and would shuffle them like the first pass of their epoch; so they are hashed before they are added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Order {
     /// The seed of the run.
     pub seed: u64,
     /// The epoch, counted from 0.
     pub epoch: u64,
+}
+
+impl Order {
+    /// The seed of the generator that shuffles.
+    fn generator_seed(self) -> u64 {
+        let epoch = if self.epoch >> 32 == 0 { self.epoch } else { order::mix(self.epoch) };
+        self.seed.wrapping_add(epoch)
+    }
 }
 
 /// Why a shared iterator cannot give a batch.
@@ -219,6 +259,9 @@ pub enum DataError {
         /// Characters in the text.
         text_len: i64,
     },
+    /// There are more readers than ranks can be.
+    #[error(transparent)]
+    Share(#[from] ShareError),
     /// The order of the samples could not be worked out.
     #[error(transparent)]
     Sampler(#[from] SamplerError),

@@ -140,7 +140,7 @@ impl DistributedSampler {
 
     fn permutation(&self) -> Result<Vec<i64>, SamplerError> {
         let Order { seed, epoch } = self.order;
-        bridge::randperm(seed.wrapping_add(epoch), self.len as i64)
+        bridge::randperm(self.order.generator_seed(), self.len as i64)
             .map_err(|source| SamplerError::Permutation { seed, epoch, source })
     }
 }
@@ -210,6 +210,43 @@ pub enum SamplerError {
         /// Samples in the data set.
         len: usize,
     },
+    /// An order holds a negative index.
+    #[error("an order has the index {index} at place {place}; samples are numbered from 0")]
+    NegativeIndex {
+        /// Where it stands.
+        place: usize,
+        /// The index.
+        index: i64,
+    },
+    /// A weight is negative, not a number, or too large to be added to the others.
+    #[error(
+        "the weight of sample {index} is {weight}; weights and their sum must be finite, and none negative"
+    )]
+    Weight {
+        /// The sample.
+        index: usize,
+        /// Its weight.
+        weight: f64,
+    },
+    /// No sample has a weight above 0.
+    #[error("no sample has a weight above 0, so none can be drawn")]
+    NoWeight,
+    /// Samples are to be drawn once each, and there are too few that can be.
+    #[error(
+        "{samples} samples cannot be drawn without replacement: {positive} have a weight above 0; draw fewer, or          with replacement"
+    )]
+    TooFewWeights {
+        /// Samples to draw.
+        samples: usize,
+        /// Samples with a weight above 0.
+        positive: usize,
+    },
+    /// More weights than libtorch draws by.
+    #[error("{weights} weights; libtorch draws by at most 2^24")]
+    TooManyWeights {
+        /// The number of weights.
+        weights: usize,
+    },
     /// libtorch failed to draw the order.
     #[error("drawing the order of epoch {epoch} with seed {seed}: {source}")]
     Permutation {
@@ -228,7 +265,7 @@ mod tests {
 
     use super::{DistributedSampler, EvalSampler, SamplerError};
     use crate::bridge;
-    use crate::data::Share;
+    use crate::data::{EpochClock, Share};
 
     fn share(rank: usize, world: usize) -> Share {
         Share::new(rank, world).unwrap()
@@ -314,6 +351,21 @@ mod tests {
         assert_eq!(sampler.epoch(), 2);
         sampler.set_epoch(1);
         assert_eq!(sampler.next_epoch_indices().unwrap(), second);
+    }
+
+    /// The passes through one epoch have numbers that differ above the bits that libtorch's generator looks at.
+    #[test]
+    fn p05_a_repeated_pass_has_another_order() {
+        let indices = |epoch| {
+            let mut sampler = DistributedSampler::new(40, share(0, 2));
+            sampler.set_epoch(epoch);
+            sampler.indices().unwrap()
+        };
+        let mut clock = EpochClock::new();
+        clock.tell(1);
+        let passes = [(); 3].map(|()| indices(clock.epoch_at("train")));
+        assert_eq!(passes[0], indices(1));
+        assert!(passes[0] != passes[1] && passes[0] != passes[2] && passes[1] != passes[2]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Shares the items of any iterator among the ranks, one to each in turn.
 
+use std::cell::Cell;
 use std::fmt;
 use std::iter::FusedIterator;
 use std::sync::Once;
@@ -65,6 +66,30 @@ impl<I: Iterator> Shard<I> {
     }
 }
 
+thread_local! {
+    static DRAWING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread draws items of which each rank takes its part: what is drawn must be the same on all ranks.
+pub(super) fn is_drawing() -> bool {
+    DRAWING.get()
+}
+
+/// While it lasts, a [`Shard`] of several ranks draws.
+struct Drawing(bool);
+
+impl Drawing {
+    fn begin(share: Share) -> Self {
+        Self(DRAWING.replace(DRAWING.get() || !share.is_alone()))
+    }
+}
+
+impl Drop for Drawing {
+    fn drop(&mut self) {
+        DRAWING.set(self.0);
+    }
+}
+
 /// Says, once in a process, that a loop ran on no rank.
 fn notice_nothing_shared(items: usize, ranks: usize) {
     static ONCE: Once = Once::new();
@@ -85,6 +110,7 @@ impl<I: Iterator> Iterator for Shard<I> {
         }
         let mine = {
             let _span = trace::span(trace::Kind::Data);
+            let _drawing = Drawing::begin(self.share);
             self.next_round()
         };
         self.ended = mine.is_none();
@@ -126,7 +152,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::shard;
+    use super::{is_drawing, shard};
     use crate::data::Share;
 
     fn share(rank: usize, world: usize) -> Share {
@@ -192,6 +218,12 @@ mod tests {
         assert_eq!((mine.next(), mine.next(), mine.size_hint()), (None, None, (0, Some(0))));
         drop(mine);
         assert_eq!(asked, 2);
+    }
+
+    #[test]
+    fn a_source_can_tell_that_it_is_dealt_out() {
+        let drawn = |world| shard((0..4).map(|_| is_drawing()), share(0, world)).next();
+        assert_eq!((drawn(2), drawn(1), is_drawing()), (Some(true), Some(false), false));
     }
 
     #[test]

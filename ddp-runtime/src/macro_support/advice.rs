@@ -29,7 +29,7 @@ pub(super) fn begin() {
 }
 
 /// Each rank gets its own part of some data, or the program says that it need not.
-pub(super) fn dealt_out() {
+pub(crate) fn dealt_out() {
     notes().dealt_out = true;
 }
 

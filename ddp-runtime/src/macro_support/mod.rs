@@ -9,6 +9,8 @@ mod leave;
 mod marked;
 mod probe;
 
+pub(crate) use advice::dealt_out;
+
 use std::any::Any;
 use std::cell::Cell;
 use std::time::Duration;
