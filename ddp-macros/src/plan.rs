@@ -65,6 +65,8 @@ pub(crate) enum StoreForm {
 pub(crate) struct LoopPlan {
     /// The mark the user wrote.
     pub(crate) mark: Option<Mark>,
+    /// Its items must be of a type that deals them out by itself.
+    pub(crate) by_type: bool,
     /// Weights are made equal before its first item.
     pub(crate) start: bool,
     /// Its variable is the number of the epoch.
@@ -78,6 +80,11 @@ pub(crate) fn decide(signature: &Signature, loops: &Loops) -> Plan {
     let facts = &loops.facts;
     let decided = facts.iter().map(|one| LoopPlan {
         mark: one.mark,
+        by_type: one.kind == Kind::For
+            && one.source == Source::Loader
+            && one.mark.is_none()
+            && !one.covered
+            && one.exposed,
         start: trains(one) && !around(facts, one).any(trains),
         epoch: false,
         own_data: matches!(one.mark, Some(Mark::Shard | Mark::Each)),

@@ -35,8 +35,8 @@ pub struct Scope {
 }
 
 enum State {
-    /// One rank: nothing to do.
-    Single,
+    /// One rank: nothing to do, but that the epoch that was told before stands again when it ends.
+    Single(Option<u64>),
     /// Inside another scope, whose epoch stands again when this one ends.
     Joined(Arc<Session>, Option<u64>),
     /// The outermost one. The route is taken away before the session ends.
@@ -66,7 +66,7 @@ impl Scope {
             if options.trace.is_some() {
                 output::notice(format_args!("no timeline: one rank has nobody to wait for"));
             }
-            return Ok(Self { state: State::Single });
+            return Ok(Self { state: State::Single(epoch::replace_told(None)) });
         };
         if let Some(session) = session::current() {
             check_joined(&options, session.options())?;
@@ -96,7 +96,7 @@ impl Scope {
     fn session(&self) -> Option<&Arc<Session>> {
         match &self.state {
             State::Joined(session, _) | State::Outermost(session, _) => Some(session),
-            State::Single | State::Finished => None,
+            State::Single(_) | State::Finished => None,
         }
     }
 
@@ -213,9 +213,9 @@ impl Scope {
         self.close()
     }
 
-    /// Leaves a scope that had joined another.
+    /// Leaves a scope that had joined another, or has one rank.
     fn rejoin(&mut self) {
-        if let State::Joined(_, outer_epoch) = self.state {
+        if let State::Joined(_, outer_epoch) | State::Single(outer_epoch) = self.state {
             epoch::replace_told(outer_epoch);
             self.state = State::Finished;
         }
@@ -240,6 +240,7 @@ impl Scope {
 
 impl Drop for Scope {
     fn drop(&mut self) {
+        self.rejoin();
         let State::Outermost(session, route) = std::mem::replace(&mut self.state, State::Finished)
         else {
             return;

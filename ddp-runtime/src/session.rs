@@ -200,8 +200,19 @@ impl Session {
         subject: u64,
         body: impl FnOnce(&mut Group) -> Result<T>,
     ) -> Result<T> {
+        self.collective_with_word(operation, subject, 0, |group, _| body(group))
+    }
+
+    /// As [`collective`](Self::collective); `body` is told the main rank's word.
+    pub(crate) fn collective_with_word<T>(
+        &self,
+        operation: Operation,
+        subject: u64,
+        word: i64,
+        body: impl FnOnce(&mut Group, i64) -> Result<T>,
+    ) -> Result<T> {
         self.run(|inner| {
-            let headers = inner.announce(operation, subject, 0)?;
+            let headers = inner.announce(operation, subject, word)?;
             if operation == Operation::Collective
                 && let Some(rank) = headers.iter().position(|header| header.aside)
             {
@@ -219,7 +230,7 @@ impl Session {
                     "call the same collectives in the same order, with tensors of one shape and dtype",
                 ));
             }
-            body(&mut inner.group)
+            body(&mut inner.group, headers[0].extra)
         })
     }
 

@@ -55,7 +55,7 @@ impl Facts {
     pub(crate) fn is_shared(&self) -> bool {
         match self.mark {
             Some(mark) => mark == Mark::Shard,
-            None => !self.covered && self.source == Source::Shared,
+            None => !self.covered && matches!(self.source, Source::Shared | Source::Loader),
         }
     }
 }
@@ -208,7 +208,7 @@ impl Visit<'_> for Finder<'_> {
         if let Some(mark) = self.marks.get(number).copied().flatten() {
             self.note_feeding(&expr.expr, mark);
         }
-        let source = source::of(&expr.expr, &self.names);
+        let source = source::of_head(&expr.expr, &self.names);
         self.visit_expr(&expr.expr);
         self.names.shadow(&expr.pat);
         let variable = match &*expr.pat {

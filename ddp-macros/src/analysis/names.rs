@@ -37,7 +37,8 @@ impl Names {
             if let FnArg::Typed(PatType { pat, ty, .. }) = input {
                 for name in bound(pat) {
                     let optimizer = type_name(ty).is_some_and(|ty| ty.contains("Optimizer"));
-                    names.bindings.push(Binding { name, optimizer, ..Binding::default() });
+                    let source = by_type(ty);
+                    names.bindings.push(Binding { name, source, optimizer, ..Binding::default() });
                 }
             }
         }
@@ -53,8 +54,9 @@ impl Names {
         };
         let whole = matches!(untyped(&local.pat), Pat::Ident(_));
         for name in bound(&local.pat) {
-            let source = match init {
-                Some(init) if whole => source::of(init, self),
+            let source = match (&local.pat, init) {
+                (Pat::Type(typed), _) if by_type(&typed.ty) == Source::Loader => Source::Loader,
+                (_, Some(init)) if whole => source::of(init, self),
                 _ => Source::Unknown,
             };
             self.bindings.push(Binding {
@@ -142,6 +144,14 @@ fn named_optimizer(name: &str) -> bool {
     let words =
         ["opt", "opts", "optim", "optimizer", "optimiser", "adam", "adamw", "sgd", "rmsprop"];
     name.split('_').any(|word| words.contains(&word))
+}
+
+/// What the name of a type says of a value's items.
+fn by_type(ty: &Type) -> Source {
+    match type_name(ty) {
+        Some(name) if name == source::LOADER => Source::Loader,
+        _ => Source::Unknown,
+    }
 }
 
 /// The last name of a type, through references.

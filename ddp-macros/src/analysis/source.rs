@@ -10,6 +10,8 @@ use syn::{Expr, ExprCall, ExprMethodCall, RangeLimits};
 pub(crate) enum Source {
     /// Batches that are dealt out by the runtime.
     Shared,
+    /// What looks like a loader that deals its batches out by itself. Its type has to prove it.
+    Loader,
     /// An evaluation set, which every rank sees whole.
     Whole,
     /// A range of integers, or a list of constants: numbers, no data.
@@ -20,7 +22,10 @@ pub(crate) enum Source {
 }
 
 /// Types of the runtime that share by themselves.
-const BY_HAND: [&str; 4] = ["DataLoader", "DistributedSampler", "ShardedIter2", "ShardedTextIter"];
+const BY_HAND: [&str; 3] = ["DistributedSampler", "ShardedIter2", "ShardedTextIter"];
+
+/// The runtime's loader.
+pub(super) const LOADER: &str = "DataLoader";
 
 /// Methods that take the items away: what comes out is a figure.
 const FIGURES: [&str; 8] = ["count", "len", "size_hint", "sum", "max", "min", "product", "last"];
@@ -42,6 +47,27 @@ const OF_RANGE: [&str; 14] = [
     "clone",
     "take_while",
 ];
+
+/// The source of a `for` loop, which may also name a loader's batches where nothing else says that it is one.
+pub(crate) fn of_head(expr: &Expr, names: &Names) -> Source {
+    match of(expr, names) {
+        Source::Unknown if names_batches(expr) => Source::Loader,
+        source => source,
+    }
+}
+
+/// Whether the expression, through what follows, is `x.batches()`.
+fn names_batches(expr: &Expr) -> bool {
+    match expr {
+        Expr::MethodCall(call) => {
+            (call.method == "batches" && call.args.is_empty()) || names_batches(&call.receiver)
+        }
+        Expr::Paren(inner) => names_batches(&inner.expr),
+        Expr::Reference(inner) => names_batches(&inner.expr),
+        Expr::Try(inner) => names_batches(&inner.expr),
+        _ => false,
+    }
+}
 
 /// The source an expression is.
 pub(crate) fn of(expr: &Expr, names: &Names) -> Source {
@@ -87,9 +113,13 @@ fn of_call(call: &ExprCall, expr: &Expr, names: &Names) -> Source {
     if path.segments.iter().any(|segment| by_hand(&segment.ident)) {
         return Source::Shared;
     }
+    if path.segments.iter().any(|segment| segment.ident == LOADER) {
+        return Source::Loader;
+    }
     match macros::name(path).as_str() {
         // The user shares by hand.
         "shard" => Source::Shared,
+        "dispatch" => Source::Loader,
         "tqdm" | "enumerate" => first(),
         "zip" => zipped(call.args.iter(), names),
         _ => Source::Unknown,
@@ -123,10 +153,11 @@ fn is_data(call: &ExprMethodCall) -> bool {
 /// Streams side by side: shared if one of them is, plain if all are.
 fn zipped<'a>(parts: impl Iterator<Item = &'a Expr>, names: &Names) -> Source {
     let sources: Vec<Source> = parts.map(|part| of(part, names)).collect();
-    [Source::Shared, Source::Whole].into_iter().find(|wanted| sources.contains(wanted)).unwrap_or(
-        match sources.iter().all(|source| *source == Source::Plain) {
+    [Source::Shared, Source::Loader, Source::Whole]
+        .into_iter()
+        .find(|wanted| sources.contains(wanted))
+        .unwrap_or(match sources.iter().all(|source| *source == Source::Plain) {
             true => Source::Plain,
             false => Source::Unknown,
-        },
-    )
+        })
 }

@@ -98,12 +98,16 @@ impl Rewriter<'_> {
             let items = std::mem::replace(&mut *expr.expr, Expr::PLACEHOLDER);
             *expr.expr = self.marked(mark, span, items);
         }
-        if plan.start {
+        let calls = [plan.by_type.then_some("batches"), plan.start.then_some("start")];
+        for name in calls.into_iter().flatten() {
             let items = std::mem::replace(&mut *expr.expr, Expr::PLACEHOLDER);
-            *expr.expr = self.runtime.call_in_place(&["start"], span, [items]);
+            *expr.expr = self.runtime.call_in_place(&[name], span, [items]);
         }
         if let Some(mark) = plan.mark {
             self.notes.mark(span, mark);
+        }
+        if plan.by_type {
+            self.notes.add(span, "the loader deals its batches out, to each rank its own");
         }
         if plan.start {
             self.notes.add(span, EQUAL);

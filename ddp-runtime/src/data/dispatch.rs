@@ -13,6 +13,7 @@ use super::loader::LoaderError;
 use super::parcel::{self, Label};
 use super::weight::Holder;
 use super::{BoxError, DataError, Share, TensorTree};
+use crate::control::Operation;
 use crate::error::{During, Error, Result};
 use crate::macro_support;
 use crate::session::{self, Session};
@@ -227,7 +228,8 @@ fn send(session: &Session, round: Option<Round>, dispatch: Dispatch) -> Result<S
     let (words, tensors) = round.map_or((Vec::new(), Vec::new()), describe);
     let mut hasher = DefaultHasher::new();
     (operation, dispatch).hash(&mut hasher);
-    session.collective_with_word(hasher.finish(), words.len() as i64, |group, count| {
+    let (subject, count) = (hasher.finish(), words.len() as i64);
+    session.collective_with_word(Operation::Collective, subject, count, |group, count| {
         let is_main = group.topology().is_main();
         let table = if is_main {
             Tensor::f_from_slice(&words)

@@ -124,7 +124,9 @@ mod tests {
     fn tensors_of_any_dtype_and_shape_arrive_as_they_were() {
         let mut tensors: Vec<Tensor> = KINDS
             .iter()
-            .map(|kind| (Tensor::arange(15, kind::INT64_CPU) % 2).view([3, 5]).to_kind(*kind))
+            .map(|kind| {
+                Tensor::arange(15, kind::INT64_CPU).remainder(2).view([3, 5]).to_kind(*kind)
+            })
             .collect();
         tensors.push(Tensor::arange(6, kind::FLOAT_CPU).view([2, 3]).tr());
         tensors.push(Tensor::zeros([0, 4], kind::DOUBLE_CPU));

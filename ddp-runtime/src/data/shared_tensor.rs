@@ -50,7 +50,6 @@ impl SharedTensor {
     ///
     /// # Panics
     /// Where libtorch cannot make one: it is out of memory.
-    #[must_use]
     pub fn alias(&self) -> Tensor {
         self.tensor.detach()
     }

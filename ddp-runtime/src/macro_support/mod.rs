@@ -4,6 +4,7 @@
 //! those it knows (`Any`), or the expansion lets method resolution choose (`probe`).
 mod advice;
 mod bars;
+mod dealt;
 mod files;
 mod leave;
 mod marked;
@@ -33,6 +34,7 @@ pub use crate::options::Batch;
 pub use crate::output::{Level, bar, dbg, eprint, eprintln, logs, print, println};
 pub use crate::random::manual_seed;
 pub use bars::{HideBar, HideNothing};
+pub use dealt::{DealtOut, batches};
 pub use files::new_folder;
 pub use leave::Returning;
 pub use marked::{Dealt, Items, shard, split};

@@ -9,6 +9,7 @@ mod gradients;
 mod graphs;
 mod hooks;
 mod leaves;
+mod loader;
 mod mismatch;
 mod optim;
 mod programs;
@@ -33,6 +34,7 @@ const CASES: &[(&str, Case)] = &[
     ("graphs", graphs::run),
     ("hooks", hooks::run),
     ("leaves", leaves::run),
+    ("loader", loader::run),
     ("mismatch", mismatch::run),
     ("optim", optim::run),
     ("programs", programs::run),

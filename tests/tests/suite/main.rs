@@ -7,6 +7,7 @@ mod gradients;
 mod graphs;
 mod hooks;
 mod leaves;
+mod loader;
 mod mismatch;
 mod nccl;
 mod programs;

@@ -11,6 +11,7 @@ use super::source::{PassPlan, Reader};
 use crate::control::Operation;
 use crate::data::weight::Holder;
 use crate::data::{LoaderState, Share, shard};
+use crate::scope::current_share;
 use crate::session;
 
 /// How far a pass has come, for the loader to tell.
@@ -75,11 +76,14 @@ pub struct Batches<B> {
     given: usize,
     /// They are this rank's alone.
     dealt_out: bool,
+    /// An error that ended the pass while each rank took its part of what is drawn here, and how often it is still to be told:
+    /// so that every rank hears of it, and not only the one whose turn it was.
+    echo: Option<(String, usize)>,
 }
 
 impl<B: Send + 'static> Batches<B> {
     pub(super) fn new(supply: Supply<B>, end: End, share: Share) -> Self {
-        Self { supply, end, given: 0, dealt_out: !share.is_alone() }
+        Self { supply, end, given: 0, dealt_out: !share.is_alone(), echo: None }
     }
 
     pub(super) fn failed(error: LoaderError) -> Self {
@@ -91,18 +95,29 @@ impl<B: Send + 'static> Batches<B> {
     /// # Errors
     /// [`LoaderError`]; `None` follows.
     pub fn f_next(&mut self) -> Result<Option<B>, LoaderError> {
+        if let Some((message, left)) = self.echo.take().filter(|(_, left)| *left > 0) {
+            self.echo = Some((message.clone(), left - 1));
+            return Err(LoaderError::Ended { message });
+        }
         let next = self.advance();
+        if let Err(error) = &next
+            && shard::is_drawing()
+        {
+            self.echo = Some((error.to_string(), current_share().world_size() - 1));
+        }
         match &next {
             Ok(Some(_)) => self.given += 1,
-            Ok(None) | Err(_) => {
-                // Ends the workers.
-                self.supply = Supply::Over;
-                if let End::Count(Numbered { holder: Some(holder), .. }) = &mut self.end {
-                    holder.release();
-                }
-            }
+            Ok(None) | Err(_) => self.finish(),
         }
         next
+    }
+
+    /// Ends the workers.
+    fn finish(&mut self) {
+        self.supply = Supply::Over;
+        if let End::Count(Numbered { holder: Some(holder), .. }) = &mut self.end {
+            holder.release();
+        }
     }
 
     fn advance(&mut self) -> Result<Option<B>, LoaderError> {

@@ -124,6 +124,12 @@ pub enum LoaderError {
         /// What it said.
         message: String,
     },
+    /// The pass has ended in an error, which a loop that deals its batches out gave to another rank.
+    #[error("{message}")]
+    Ended {
+        /// What the error said.
+        message: String,
+    },
     /// Batches that were shared among the ranks are shared again.
     #[error(
         "a data loader deals its batches out by itself, and this loop deals them out a second time; take #[ddp(shard)], or \

@@ -199,6 +199,8 @@ fn a_worker_that_cannot_end_is_left_behind() {
     let door = Arc::clone(&barrier);
     let data = Numbers(8, move |index| {
         if index == 1 {
+            // The test comes to the first once the worker is here, and to the second when it is to go on.
+            door.wait();
             door.wait();
         }
         Ok(())
@@ -206,6 +208,7 @@ fn a_worker_that_cannot_end_is_left_behind() {
     let loader = DataLoader::builder(data).num_workers(1).build().unwrap();
     let mut batches = loader.iter();
     assert!(batches.next().unwrap().is_ok());
+    barrier.wait();
     let started = Instant::now();
     drop(batches);
     assert!(started.elapsed() >= Duration::from_secs(5));
