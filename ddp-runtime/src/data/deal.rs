@@ -4,6 +4,7 @@ use std::iter::FusedIterator;
 
 use super::batches::LastBatch;
 use super::global::SplitPlan;
+use super::part::Part;
 use super::{DataError, Indices, Share};
 
 /// What is done with the samples that the ranks cannot share evenly: fewer of them than there are ranks.
@@ -40,7 +41,7 @@ impl Indices {
             step: share.world_size(),
             count,
             len: self.len(),
-            weight: 1.0,
+            part: None,
         };
         RankIndices { indices: self.clone(), stretch, next: 0 }
     }
@@ -82,8 +83,8 @@ pub(super) struct Stretch {
     pub(super) count: usize,
     /// The places of the order, which begins again after the last.
     len: usize,
-    /// What the mean over these samples counts with.
-    pub(super) weight: f64,
+    /// Which part of a batch it is, where the ranks share batches.
+    pub(super) part: Option<Part>,
 }
 
 impl Stretch {
@@ -184,20 +185,20 @@ impl Pass {
         let before = number * self.batch;
         let count = self.batch.min(self.samples - before);
         let (rank, ranks) = (self.share.rank(), self.share.world_size());
-        let own = |start, step, count, weight| Stretch {
+        let own = |start, step, count, part| Stretch {
             start: self.first + start,
             step,
             count,
             len: self.len,
-            weight,
+            part,
         };
         Some(match self.rule {
-            Rule::PerRank(_) => own(rank + before * ranks, ranks, count, 1.0),
-            Rule::Whole => own(before, 1, count, 1.0),
+            Rule::PerRank(_) => own(rank + before * ranks, ranks, count, None),
+            Rule::Whole => own(before, 1, count, None),
             Rule::Global => {
                 // The plan was made before, and has this batch.
                 let part = self.split().ok()?.part(number as i64)?;
-                own(part.start as usize, 1, part.rows as usize, part.weight)
+                own(part.start as usize, 1, part.rows as usize, Some(part))
             }
         })
     }
@@ -354,7 +355,7 @@ mod tests {
             }
         }
 
-        /// The k-th batches of all ranks are one stretch of the order, and the means over them one mean.
+        /// The k-th batches of all ranks are one stretch of the order, of which each knows its part where a batch is shared.
         #[test]
         fn joint_batches_are_stretches(len in 1usize..200, batch in 1usize..9, world in 1usize..6, first in 0usize..50) {
             prop_assume!(first < len);
@@ -368,8 +369,10 @@ mod tests {
                     joint.sort_unstable();
                     let start = passes[0].taken(number);
                     prop_assert_eq!(&joint, &(start..start + joint.len()).collect::<Vec<_>>());
-                    let weight: f64 = passes.iter().map(|pass| pass.batch(number).unwrap().weight).sum();
-                    prop_assert!((weight - world as f64).abs() < 1e-9);
+                    let parts = passes.iter().filter_map(|pass| pass.batch(number).unwrap().part);
+                    let rows: Vec<i64> = parts.clone().map(|part| part.rows).collect();
+                    prop_assert!(parts.clone().all(|part| part.batch == rows.iter().sum::<i64>()));
+                    prop_assert_eq!(rows.len(), if rule == Rule::Global { world } else { 0 });
                 }
             }
         }

@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use tch::Tensor;
 
-use super::batches::LastBatch;
-use super::global::SplitPlan;
 use super::loader::LoaderError;
 use super::parcel::{self, Label};
+use super::part::Part;
 use super::weight::Holder;
 use super::{BoxError, DataError, Share, TensorTree};
 use crate::control::Operation;
@@ -148,14 +147,15 @@ where
             Dispatch::Split => {
                 let rows = tensors.first().and_then(|tensor| tensor.size().first().copied());
                 let rows = rows.unwrap_or(0);
-                let plan = SplitPlan::new(rows, rows, share, LastBatch::Dropped)?;
-                let part = plan.part(0).ok_or(DataError::FewerRowsThanRanks {
-                    rows,
-                    samples: rows,
-                    batch_size: rows,
-                    world_size: share.world_size(),
-                })?;
-                self.holder.hold(part.weight)?;
+                if rows < share.world_size() as i64 {
+                    return Err(DataError::BatchTooSmall {
+                        samples: rows,
+                        world_size: share.world_size(),
+                    }
+                    .into());
+                }
+                let part = Part::of(rows, share);
+                self.holder.hold(part)?;
                 let narrow = |tensor: &Tensor| tensor.f_narrow(0, part.start, part.rows);
                 tensors
                     .iter()

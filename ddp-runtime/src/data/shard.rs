@@ -75,11 +75,11 @@ pub(super) fn is_drawing() -> bool {
     DRAWING.get()
 }
 
-/// While it lasts, a [`Shard`] of several ranks draws.
-struct Drawing(bool);
+/// While it lasts, several ranks draw what each takes its part of.
+pub(super) struct Drawing(bool);
 
 impl Drawing {
-    fn begin(share: Share) -> Self {
+    pub(super) fn begin(share: Share) -> Self {
         Self(DRAWING.replace(DRAWING.get() || !share.is_alone()))
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::iter::FusedIterator;
 
 use super::part::Part;
+use super::shard::Drawing;
 use super::weight::Holder;
 use super::{BatchSize, DataError, Share, SplitBatch};
 
@@ -51,7 +52,12 @@ impl<I: Iterator<Item: SplitBatch>> Split<I> {
     /// [`DataError`]: the batch has fewer samples than there are ranks, or none at all, its columns differ in size, or libtorch
     /// cannot cut it.
     pub fn f_next(&mut self) -> Result<Option<I::Item>, DataError> {
-        let batch = if self.ended { None } else { self.batches.next() };
+        let batch = if self.ended {
+            None
+        } else {
+            let _drawing = Drawing::begin(self.share);
+            self.batches.next()
+        };
         let Some(batch) = batch else {
             self.ended = true;
             self.holder.release();

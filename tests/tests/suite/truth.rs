@@ -1,9 +1,11 @@
 //! Results that PyTorch itself computes, from the Python environment that provides libtorch.
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ddp_runtime::data::{DistributedSampler, Share};
+use ddp_runtime::data::{Collate, DistributedSampler, Order, Sampler, Share, WeightedSampler};
 use serde_json::Value;
+use tch::{Tensor, kind};
 
 use crate::worker;
 
@@ -53,6 +55,66 @@ fn the_sampler_gives_pytorchs_indices() {
             Err(error) => assert!(expected.is_empty(), "{case}: {error}"),
         }
     }
+}
+
+#[test]
+fn the_weighted_sampler_gives_pytorchs_draws() {
+    let truth: Value = serde_json::from_slice(&output(&mut script("weighted.py"))).unwrap();
+    let cases = truth["draws"].as_array().unwrap();
+    assert!(cases.len() > 80, "only {} cases", cases.len());
+    for case in cases {
+        let number = |key: &str| case[key].as_u64().unwrap();
+        let weights: Vec<f64> = serde_json::from_value(case["weights"].clone()).unwrap();
+        let samples = number("samples") as usize;
+        let sampler = match case["replacement"].as_bool().unwrap() {
+            true => WeightedSampler::with_replacement(weights, samples),
+            false => WeightedSampler::without_replacement(weights, samples),
+        };
+        let order = Order { seed: number("seed"), epoch: number("epoch") };
+        let drawn: Vec<usize> = sampler.unwrap().indices(order).unwrap().iter().collect();
+        let expected: Vec<usize> = serde_json::from_value(case["indices"].clone()).unwrap();
+        assert_eq!(drawn, expected, "{case}");
+    }
+}
+
+/// dtype and shape, as PyTorch writes them.
+fn leaf(tensor: &Tensor) -> (String, Vec<i64>) {
+    let dtype = match tensor.kind() {
+        tch::Kind::Float => "torch.float32",
+        tch::Kind::Double => "torch.float64",
+        tch::Kind::Int64 => "torch.int64",
+        tch::Kind::Bool => "torch.bool",
+        other => panic!("no case has {other:?}"),
+    };
+    (dtype.to_owned(), tensor.size())
+}
+
+#[test]
+fn batches_are_collated_as_by_pytorch() {
+    let truth: Value = serde_json::from_slice(&output(&mut script("weighted.py"))).unwrap();
+    let row = || Tensor::zeros([3, 4], kind::FLOAT_CPU);
+    let check = |name: &str, batch: &[&Tensor]| {
+        let found: Vec<_> = batch.iter().map(|tensor| leaf(tensor)).collect();
+        let expected: Vec<(String, Vec<i64>)> =
+            serde_json::from_value(truth["batches"][name].clone()).unwrap();
+        assert_eq!(found, expected, "{name}");
+    };
+    check("tensors", &[&Collate::collate(vec![row(), row()]).unwrap()]);
+    check("integers", &[&Collate::collate(vec![1_i64, 2]).unwrap()]);
+    check("floats", &[&Collate::collate(vec![1.0_f64, 2.0]).unwrap()]);
+    check("bools", &[&Collate::collate(vec![true, false]).unwrap()]);
+    let (x, y) = Collate::collate(vec![(row(), 7_i64), (row(), 9)]).unwrap();
+    check("pair", &[&x, &y]);
+    let nested = vec![((row(), 1.5), [1_i64, 2]), ((row(), 2.5), [3, 4])];
+    let ((x, f), [a, b]) = Collate::collate(nested).unwrap();
+    check("nested", &[&x, &f, &a, &b]);
+    // The values of a map are of one type here.
+    let sample = || BTreeMap::from([("a", row()), ("b", Tensor::from(1_i64))]);
+    let map = Collate::collate(vec![sample(), sample()]).unwrap();
+    check("map", &[&map["a"], &map["b"]]);
+    let lists =
+        Collate::collate(vec![vec![row(), row(), row()], vec![row(), row(), row()]]).unwrap();
+    check("list", &lists.iter().collect::<Vec<_>>());
 }
 
 #[test]

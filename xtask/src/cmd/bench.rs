@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: training steps of this project and of PyTorch's DDP, in turn, on the same libtorch.
 
 mod configuration;
+mod loader;
 mod table;
 
 use std::path::PathBuf;
@@ -32,6 +33,9 @@ pub(crate) struct Args {
     /// Ranks of the distributed runs
     #[arg(short = 'n', long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..))]
     ranks: u32,
+    /// Measure the data loader in place of steps, on the files of MNIST in this folder
+    #[arg(long, value_name = "DIR")]
+    loader: Option<PathBuf>,
 }
 
 /// The models that both sides build alike.
@@ -81,6 +85,9 @@ struct Bench {
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
     let libtorch = setup::provide(ws)?;
     let python = setup::python_with_torch(ws, &libtorch)?;
+    if let Some(folder) = &args.loader {
+        return loader::run(ws, folder, args.repeats, &python);
+    }
     let programs =
         Programs::build(ws, &["ddp-examples", "cargo-ddp"], &["bench_step", "cargo-ddp"])?;
     let bench = Bench { ws: ws.clone(), args: args.clone(), python, programs };

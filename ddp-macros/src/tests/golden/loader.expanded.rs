@@ -6,6 +6,8 @@ fn train(
     let __ddp_scope = ::ddp_runtime::__private::enter(
         ::ddp_runtime::__private::Options::new("train"),
     );
+    #[allow(unused_imports)]
+    use ::ddp_runtime::__private::{ShardBatches as _, ShardItems as _};
     for epoch in ::ddp_runtime::__private::start(0..10) {
         ::ddp_runtime::__private::epoch(&epoch);
         for batch in ::ddp_runtime::__private::batches(loader) {
@@ -22,7 +24,9 @@ fn train(
             let (x, y) = batch?;
             opt.backward_step(&loss(&x, &y));
         }
-        for batch in ::ddp_runtime::__private::shard(own.stream.batches()) {
+        for batch in (&&::ddp_runtime::__private::Items::new(own.stream.batches()))
+            .shard()
+        {
             opt.backward_step(&own.loss(&batch));
         }
     }

@@ -61,7 +61,7 @@ pub(super) enum End {
 pub(super) struct Numbered {
     pub(super) plan: Arc<PassPlan>,
     pub(super) progress: Arc<Progress>,
-    /// Holds the weight of the batch that was given last, where batches are shared.
+    /// Holds the part of the batch that was given last, where batches are shared.
     pub(super) holder: Option<Holder>,
 }
 
@@ -164,8 +164,9 @@ impl<B: Send + 'static> Batches<B> {
 impl Numbered {
     /// Batch `number` is given out.
     fn give(&mut self, number: usize) -> Result<(), LoaderError> {
-        if let (Some(holder), Some(stretch)) = (&mut self.holder, self.plan.pass.batch(number)) {
-            holder.hold(stretch.weight)?;
+        let part = self.plan.pass.batch(number).and_then(|stretch| stretch.part);
+        if let (Some(holder), Some(part)) = (&mut self.holder, part) {
+            holder.hold(part)?;
         }
         self.progress.given.store(number + 1, Ordering::Relaxed);
         Ok(())

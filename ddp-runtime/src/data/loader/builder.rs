@@ -82,7 +82,8 @@ impl<D, K> Builder<D, ByType, K> {
 }
 
 impl<D, C, K> Builder<D, C, K> {
-    /// Samples in a batch, of each rank (with `batch = "global"`: of all ranks together). 1 unless set.
+    /// Samples in a batch, of each rank (with `batch = "global"`: of all ranks together, of which each makes its even part
+    /// where the samples are a stream). 1 unless set.
     pub fn batch_size(mut self, batch_size: usize) -> Self {
         self.settings.batch_size = batch_size;
         self

@@ -375,20 +375,31 @@ impl<B: Send + 'static> DataLoader<B> {
             Share::new(share.rank() * readers + k, world_size).map_err(super::DataError::from)
         };
         let parts: Vec<Share> = (0..readers).map(part).collect::<Result<_, _>>()?;
-        let Settings { batch_size, drop_last, remainder, .. } = self.settings;
-        let task = |k: usize| Task::Stream {
-            share: parts[k],
-            epoch: order.epoch,
-            seed,
-            batch: batch_size,
-            drop_last,
-        };
+        let Settings { drop_last, remainder, .. } = self.settings;
+        let batch = self.stream_batch(share)?;
+        let task =
+            |k: usize| Task::Stream { share: parts[k], epoch: order.epoch, seed, batch, drop_last };
         let supply = match workers {
             0 => Supply::Here(self.source.reader(task(0))),
             workers => self.hire(workers, share, seed, task)?,
         };
         let voted = !share.is_alone() && remainder != Remainder::Uneven;
         Ok(Batches::new(supply, if voted { End::Voted } else { End::Own }, share))
+    }
+
+    /// Samples in a batch of a stream, of which each rank makes its own.
+    fn stream_batch(&self, share: Share) -> Result<usize, LoaderError> {
+        let Settings { batch_size, remainder, .. } = self.settings;
+        if batch_rule() == Batch::PerRank || remainder == Remainder::Uneven {
+            return Ok(batch_size);
+        }
+        if batch_size % share.world_size() != 0 {
+            return Err(LoaderError::Setting {
+                setting: "`batch_size` is no multiple of the number of ranks, which share a batch of a stream evenly under \
+                          `batch = \"global\"`; take one that is",
+            });
+        }
+        Ok(batch_size / share.world_size())
     }
 
     fn hire(
