@@ -7,7 +7,7 @@ fn train(
         ::ddp_runtime::__private::Options::new("train"),
     );
     #[allow(unused_imports)]
-    use ::ddp_runtime::__private::{ShardBatches as _, ShardItems as _};
+    use ::ddp_runtime::__private::by_type::*;
     for epoch in ::ddp_runtime::__private::start(0..10) {
         ::ddp_runtime::__private::epoch(&epoch);
         for batch in ::ddp_runtime::__private::batches(loader) {
