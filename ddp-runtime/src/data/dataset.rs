@@ -120,9 +120,9 @@ impl<T: Clone + Send + Sync> Dataset for Vec<T> {
 /// it is, and gives out its own part of the samples, which in PyTorch every data set has to see to by itself:
 ///
 /// * data in parts (files, shards, partitions): the parts `k` with `k % share.world_size() == share.rank()`;
-/// * a stream that must be read from its start: [`shard(items, share)`](super::shard), which reads all of it and keeps
+/// * a stream that must be read from its start: [`shard(items, share)`](fn@super::shard), which reads all of it and keeps
 ///   every so many-th item; as all readers do so, nothing is gained by more of them;
-/// * a stream that only one rank can read: [`dispatch`](super::dispatch).
+/// * a stream that only one rank can read: [`dispatch`](fn@super::dispatch).
 pub trait IterableDataset: Send + Sync {
     /// One sample.
     type Sample;
