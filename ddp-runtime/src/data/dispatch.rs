@@ -16,6 +16,7 @@ use crate::control::Operation;
 use crate::error::{During, Error, Result};
 use crate::macro_support;
 use crate::session::{self, Session};
+use crate::steps;
 
 /// What a rank gets of what the main rank reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -303,6 +304,9 @@ where
         if !matches!(next, Ok(Some(_))) {
             self.over = true;
             self.holder.release();
+        }
+        if let Ok(batch) = &next {
+            steps::drawn(batch.is_some());
         }
         next.transpose()
     }

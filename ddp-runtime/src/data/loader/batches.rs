@@ -10,9 +10,10 @@ use super::error::LoaderError;
 use super::source::{PassPlan, Reader};
 use crate::control::Operation;
 use crate::data::weight::Holder;
-use crate::data::{LoaderState, Share, shard};
+use crate::data::{LoaderState, Remainder, Share, shard};
 use crate::scope::current_share;
 use crate::session;
+use crate::steps;
 
 /// How far a pass has come, for the loader to tell.
 pub(super) struct Progress {
@@ -76,18 +77,22 @@ pub struct Batches<B> {
     given: usize,
     /// They are this rank's alone.
     dealt_out: bool,
+    /// All ranks draw as many, so that the scope is told of each.
+    in_step: bool,
     /// An error that ended the pass while each rank took its part of what is drawn here, and how often it is still to be told:
     /// so that every rank hears of it, and not only the one whose turn it was.
     echo: Option<(String, usize)>,
 }
 
 impl<B: Send + 'static> Batches<B> {
-    pub(super) fn new(supply: Supply<B>, end: End, share: Share) -> Self {
-        Self { supply, end, given: 0, dealt_out: !share.is_alone(), echo: None }
+    pub(super) fn new(supply: Supply<B>, end: End, share: Share, remainder: Remainder) -> Self {
+        let dealt_out = !share.is_alone();
+        let in_step = dealt_out && remainder != Remainder::Uneven;
+        Self { supply, end, given: 0, dealt_out, in_step, echo: None }
     }
 
     pub(super) fn failed(error: LoaderError) -> Self {
-        Self::new(Supply::Failed(error), End::Own, Share::ALONE)
+        Self::new(Supply::Failed(error), End::Own, Share::ALONE, Remainder::Uneven)
     }
 
     /// The next batch, or `None` after the last.
@@ -188,7 +193,13 @@ impl<B: Send + 'static> Iterator for Batches<B> {
     type Item = Result<B, LoaderError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.f_next().transpose()
+        let next = self.f_next();
+        if let Ok(batch) = &next
+            && self.in_step
+        {
+            steps::drawn(batch.is_some());
+        }
+        next.transpose()
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

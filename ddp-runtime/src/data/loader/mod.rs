@@ -363,7 +363,8 @@ impl<B: Send + 'static> DataLoader<B> {
             0 => Supply::Here(self.source.reader(task(0, 1))),
             workers => self.hire(workers, share, seed, |k| task(k, workers))?,
         };
-        Ok(Batches::new(supply, End::Count(Numbered { plan, progress, holder }), share))
+        let end = End::Count(Numbered { plan, progress, holder });
+        Ok(Batches::new(supply, end, share, self.settings.remainder))
     }
 
     fn begin_stream(&self, begin: Begin, seed: PassSeed) -> Result<Batches<B>, LoaderError> {
@@ -384,7 +385,8 @@ impl<B: Send + 'static> DataLoader<B> {
             workers => self.hire(workers, share, seed, task)?,
         };
         let voted = !share.is_alone() && remainder != Remainder::Uneven;
-        Ok(Batches::new(supply, if voted { End::Voted } else { End::Own }, share))
+        let end = if voted { End::Voted } else { End::Own };
+        Ok(Batches::new(supply, end, share, remainder))
     }
 
     /// Samples in a batch of a stream, of which each rank makes its own.
