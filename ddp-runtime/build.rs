@@ -29,7 +29,17 @@ fn compile(lib: &Path) {
         .flag(include.join("torch/csrc/api/include").display().to_string())
         .define("USE_C10D_GLOO", None)
         .define("_GLIBCXX_USE_CXX11_ABI", "1");
-    for file in ["error.cc", "store.cc", "gloo.cc", "tensor.cc", "cuda.cc", "engine.cc"] {
+    let files = [
+        "error.cc",
+        "store.cc",
+        "gloo.cc",
+        "tensor.cc",
+        "cuda.cc",
+        "engine.cc",
+        "replicate.cc",
+        "amp.cc",
+    ];
+    for file in files {
         build.file(Path::new("csrc").join(file));
     }
     build.compile("ddp_bridge");

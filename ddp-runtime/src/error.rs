@@ -71,6 +71,16 @@ pub enum Error {
         /// What to do instead.
         cure: String,
     },
+    /// One of the replicas of a [`DataParallel`](crate::DataParallel) failed.
+    #[error("replica {replica} on {device:?}: {message}")]
+    Replica {
+        /// Its position in the list of devices.
+        replica: usize,
+        /// Its device.
+        device: tch::Device,
+        /// What libtorch or the panic said.
+        message: String,
+    },
     /// An earlier error has made the group unusable.
     #[error("the process group is unusable since an earlier error: {first}")]
     Poisoned {

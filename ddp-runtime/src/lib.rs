@@ -9,8 +9,11 @@ mod collective;
 mod comm;
 mod control;
 pub mod data;
+mod data_parallel;
 mod device;
+mod distributed_data_parallel;
 mod error;
+mod grad_scaler;
 mod group;
 mod hook;
 mod inner;
@@ -36,10 +39,13 @@ pub use macro_support as __private;
 
 pub use comm::ReduceOp;
 pub use data::SplitBatch;
+pub use data_parallel::{DataParallel, Gather, Scatter, data_parallel};
 pub use ddp_env::Topology;
 pub use ddp_macros::{SplitBatch, distributed};
 pub use device::{device, rank_device};
+pub use distributed_data_parallel::DistributedDataParallel;
 pub use error::{Error, Result, Who};
+pub use grad_scaler::{GradScaler, GradScalerState, ScaledOptimizer};
 pub use hook::{
     Bf16Compress, CommHook, Fp16Compress, GradBucket, Gradient, HookComm, PowerSgd, Reduction,
 };

@@ -72,6 +72,7 @@ pub(crate) fn kind(error: &Error) -> FailureKind {
         Error::Timeout { .. } => FailureKind::Timeout,
         Error::Mismatch { .. } => FailureKind::Mismatch,
         Error::Unsupported { .. }
+        | Error::Replica { .. }
         | Error::Poisoned { .. }
         | Error::Transport { .. }
         | Error::Torch { .. } => FailureKind::Error,

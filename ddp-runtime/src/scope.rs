@@ -2,6 +2,7 @@
 //!
 //! A scope begins with [`init`] (or at the head of a `#[distributed]` function) and ends with [`Scope::finish`]. A scope inside
 //! a scope joins it. With one rank a scope does nothing at all: no socket, no thread, no engine.
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,12 +16,13 @@ use crate::comm::{ReduceOp, open_cuda};
 use crate::control::Operation;
 use crate::data::{Share, epoch, weight};
 use crate::device;
-use crate::error::{Error, Result};
+use crate::error::{During, Error, Result};
 use crate::hook::CommHook;
 use crate::options::{Backend, Batch, Loss, Malloc, Options};
 use crate::output::{self, Marks, Print};
 use crate::random;
 use crate::report;
+use crate::save;
 use crate::session::{self, Session};
 use crate::trace;
 use crate::world;
@@ -166,6 +168,26 @@ impl Scope {
         }
     }
 
+    /// Says which epoch begins, for the shared iterators made from now on ([`ShardedIter2`](crate::data::ShardedIter2) and the
+    /// like, by [`data::epoch`](crate::data::epoch)). A sampler of one's own is told by itself.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] when the first epoch is not the same on all ranks, as where one of them alone has resumed.
+    pub fn begin_epoch(&self, epoch: u64) -> Result<()> {
+        epoch::tell(epoch);
+        self.session().map_or(Ok(()), |session| session.begin_epoch(epoch))
+    }
+
+    /// Saves the store on the main rank, under another name first, and returns on all ranks when the file is complete.
+    ///
+    /// # Errors
+    /// [`Error::Torch`] on all ranks when the main one could not write it.
+    pub fn save(&self, store: &VarStore, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        save::store(path, |partial| store.save(partial))
+            .during(&format!("saving {}", path.display()))
+    }
+
     /// Waits until all ranks are here.
     ///
     /// # Errors
@@ -254,6 +276,14 @@ impl Drop for Scope {
         // An operation may be under way that waits for other ranks, and closing the connections would wait for it. They close
         // with the process.
         std::mem::forget(session);
+    }
+}
+
+/// [`Scope::no_sync`] in the scope that this process is in.
+pub(crate) fn no_sync<T>(body: impl FnOnce() -> T) -> T {
+    match session::current() {
+        Some(session) => session.muted(body),
+        None => body(),
     }
 }
 

@@ -8,6 +8,7 @@
 mod cuda;
 mod engine;
 mod gloo;
+mod replicate;
 mod store;
 mod sys;
 mod tensor;
@@ -17,10 +18,13 @@ use std::ffi::{CStr, CString, c_int};
 pub(crate) use cuda::{current_stream, libtorch_folder, set_device};
 pub(crate) use engine::{BackwardKind, BackwardObserver, Leaf, Route};
 pub(crate) use gloo::{GlooGroup, GlooWork};
+pub(crate) use replicate::{
+    Copies, ThreadState, in_a_graph, random_state, replicate, set_random_state, version,
+};
 pub(crate) use store::{StoreRole, TcpStore};
 pub(crate) use tensor::{
     GradState, checksum, data_alias, grad_into_view, identity, multinomial, randperm, set_grad,
-    storage_uses, tensor_over, tensor_state, view_like, view_use,
+    storage_uses, tensor_over, tensor_state, unscale_gradients, view_like, view_use,
 };
 
 /// A call into libtorch, or an operation of a transport, that failed; with its own text.

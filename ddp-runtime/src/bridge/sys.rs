@@ -1,4 +1,4 @@
-//! The C interface of the bridge, as declared in `csrc/bridge.h`.
+//! The C interface of the bridge, as declared in `csrc/bridge.h`, `replicate.h` and `amp.h`.
 use std::ffi::{c_char, c_int, c_void};
 
 use tch::Tensor;
@@ -16,7 +16,7 @@ macro_rules! opaque {
         }
     )*};
 }
-opaque!(DdpStore, DdpGroup, DdpWork, DdpLeaf);
+opaque!(DdpStore, DdpGroup, DdpWork, DdpLeaf, DdpThreadState, DdpThreadEntered);
 
 /// See `DdpCallbacks` in `bridge.h`.
 #[repr(C)]
@@ -155,6 +155,35 @@ unsafe extern "C" {
     pub(super) fn ddp_engine_route(callbacks: *const DdpCallbacks) -> c_int;
     pub(super) fn ddp_leaf_watch(tensor: TensorPtr, id: u32, out: *mut *mut DdpLeaf) -> c_int;
     pub(super) fn ddp_leaf_free(leaf: *mut DdpLeaf);
+
+    pub(super) fn ddp_version(tensor: TensorPtr, out: *mut i64) -> c_int;
+    pub(super) fn ddp_in_a_graph(tensor: TensorPtr, out: *mut c_int) -> c_int;
+    pub(super) fn ddp_replicate(
+        sources: *const TensorPtr,
+        count: usize,
+        devices: *const c_int,
+        replicas: usize,
+        copies: *const TensorPtr,
+        changed: *const u8,
+    ) -> c_int;
+    pub(super) fn ddp_thread_state(out: *mut *mut DdpThreadState) -> c_int;
+    pub(super) fn ddp_thread_state_free(state: *mut DdpThreadState);
+    pub(super) fn ddp_thread_enter(
+        state: *const DdpThreadState,
+        device: c_int,
+        out: *mut *mut DdpThreadEntered,
+    ) -> c_int;
+    pub(super) fn ddp_thread_leave(entered: *mut DdpThreadEntered);
+    pub(super) fn ddp_random_state(device: c_int, out: *mut TensorPtr) -> c_int;
+    pub(super) fn ddp_set_random_state(device: c_int, state: TensorPtr) -> c_int;
+
+    pub(super) fn ddp_unscale_gradients(
+        parameters: *const TensorPtr,
+        count: usize,
+        inverse_scale: f32,
+        gradients: *mut usize,
+        found_inf: *mut c_int,
+    ) -> c_int;
 }
 
 /// The `at::Tensor*` of a tensor, borrowed: the bridge reads it and copies the handle where it keeps one.

@@ -9,7 +9,7 @@ use super::sys::{self, TensorPtr, ptr as tensor_ptr};
 use super::{BridgeError, Result, check};
 
 /// Takes over a tensor that the bridge has made.
-fn owned(raw: TensorPtr) -> Tensor {
+pub(super) fn owned(raw: TensorPtr) -> Tensor {
     // SAFETY: the bridge hands out a fresh at::Tensor that nobody else frees.
     unsafe { Tensor::from_ptr(raw) }
 }
@@ -193,4 +193,30 @@ pub(crate) fn set_grad(parameter: &Tensor, gradient: Option<&Tensor>) -> Result<
     let gradient = gradient.map_or(ptr::null_mut(), tensor_ptr);
     // SAFETY: as in `grad_into_view`; a null gradient means none.
     check(unsafe { sys::ddp_set_grad(tensor_ptr(parameter), gradient) })
+}
+
+/// What was found while gradients were unscaled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unscaled {
+    /// How many parameters have a gradient.
+    pub(crate) gradients: usize,
+    /// Whether one of them holds an infinity or a NaN.
+    pub(crate) found_inf: bool,
+}
+
+/// Multiplies the gradients of `parameters` by `inverse_scale`, in place.
+pub(crate) fn unscale_gradients(parameters: &[Tensor], inverse_scale: f32) -> Result<Unscaled> {
+    let pointers: Vec<TensorPtr> = parameters.iter().map(tensor_ptr).collect();
+    let (mut gradients, mut found_inf): (usize, c_int) = (0, 0);
+    // SAFETY: the tensors are alive during the call; both numbers are written during it.
+    check(unsafe {
+        sys::ddp_unscale_gradients(
+            pointers.as_ptr(),
+            pointers.len(),
+            inverse_scale,
+            &mut gradients,
+            &mut found_inf,
+        )
+    })?;
+    Ok(Unscaled { gradients, found_inf: found_inf != 0 })
 }

@@ -1,10 +1,13 @@
 //! The cases of the worker, one file a topic. Each runs on every rank and compares by itself where it can.
 mod accumulate;
 mod alone;
+mod by_hand;
 pub mod compare;
+mod data_parallel;
 mod failures;
 mod global;
 mod gpu;
+mod grad_scaler;
 mod gradients;
 mod graphs;
 mod hooks;
@@ -27,9 +30,12 @@ type Case = fn(&[String]) -> Result<()>;
 const CASES: &[(&str, Case)] = &[
     ("accumulate", accumulate::run),
     ("alone", alone::run),
+    ("by-hand", by_hand::run),
+    ("data-parallel", data_parallel::run),
     ("failures", failures::run),
     ("global", global::run),
     ("gpu", gpu::run),
+    ("grad-scaler", grad_scaler::run),
     ("gradients", gradients::run),
     ("graphs", graphs::run),
     ("hooks", hooks::run),

@@ -1,8 +1,11 @@
 //! All tests that need several processes or libtorch as a whole, in one binary.
 mod accumulate;
 mod alone;
+mod by_hand;
+mod data_parallel;
 mod failures;
 mod global;
+mod grad_scaler;
 mod gradients;
 mod graphs;
 mod hooks;
