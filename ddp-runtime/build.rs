@@ -38,6 +38,8 @@ fn compile(lib: &Path) {
         "engine.cc",
         "replicate.cc",
         "amp.cc",
+        "optimizer.cc",
+        "random.cc",
     ];
     for file in files {
         build.file(Path::new("csrc").join(file));

@@ -3,8 +3,12 @@
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ddp_env::names;
+
+use crate::error::RunError;
 
 /// Data-parallel training: one process a rank, started and watched together.
 #[derive(Debug, Parser)]
@@ -35,7 +39,7 @@ MASTER_ADDR, MASTER_PORT, ..) in its environment. OMP_NUM_THREADS is set to the 
 out over the ranks of the host, unless it is set already.
 
 Ctrl-C, SIGTERM and SIGHUP ask every rank to stop (SIGTERM) and give it --grace seconds; a second
-Ctrl-C ends them at once. When a rank fails, the others are stopped within seconds and the first
+Ctrl-C ends them at once. SIGUSR1 is passed on to the ranks. When a rank fails, the others are stopped within seconds and the first
 failure is printed last. No process of the job outlives the launcher, however it ends.
 
 Standard input goes to rank 0, unless it is a terminal: the ranks run in the background of it.
@@ -66,9 +70,10 @@ pub(crate) struct RunArgs {
     #[command(flatten, next_help_heading = "Output")]
     pub(crate) output: OutputArgs,
 
-    /// Seconds the ranks get to end by themselves after SIGTERM or Ctrl-C
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds)]
-    pub(crate) grace: std::time::Duration,
+    /// Seconds the ranks get to end by themselves after SIGTERM or Ctrl-C [default: DDP_GRACE, else
+    /// 30]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) grace: Option<Duration>,
 
     #[command(flatten, next_help_heading = "Cargo, as of `cargo run`")]
     pub(crate) cargo: CargoArgs,
@@ -76,6 +81,23 @@ pub(crate) struct RunArgs {
     /// Arguments of the program
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
     pub(crate) args: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// The grace time: `--grace`, else `inherited` (DDP_GRACE), else 30 s.
+    pub(crate) fn grace(&self, inherited: Option<String>) -> Result<Duration, RunError> {
+        if let Some(grace) = self.grace {
+            return Ok(grace);
+        }
+        match inherited.filter(|value| !value.is_empty()) {
+            None => Ok(Duration::from_secs(30)),
+            Some(value) => parse_seconds(&value).map_err(|expected| RunError::Grace {
+                name: names::DDP_GRACE,
+                value,
+                expected,
+            }),
+        }
+    }
 }
 
 /// Where a job of several hosts meets.
@@ -219,10 +241,10 @@ fn parse_count(text: &str) -> Result<Count, String> {
     text.parse().map(Count::Of).map_err(|_| "not `auto` or a number from 1".to_owned())
 }
 
-fn parse_seconds(text: &str) -> Result<std::time::Duration, String> {
+fn parse_seconds(text: &str) -> Result<Duration, String> {
     text.parse()
         .ok()
-        .and_then(|seconds| std::time::Duration::try_from_secs_f64(seconds).ok())
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         // An hour is longer than any scheduler waits, and keeps all sums of times in range.
         .filter(|duration| duration.as_secs() <= 3600)
         .ok_or_else(|| "not a number of seconds from 0 to 3600".to_owned())
@@ -272,6 +294,19 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert!(Cli::try_parse_from(["cargo-ddp", "expand", "--lib", "--bin", "a"]).is_err());
+    }
+
+    #[test]
+    fn p24_the_grace_time_is_an_option_or_a_variable() {
+        let seconds = |args: &str, value: Option<&str>| {
+            run(args).grace(value.map(str::to_owned)).map(|grace| grace.as_secs())
+        };
+        assert_eq!(seconds("-n 1", None).unwrap(), 30);
+        assert_eq!(seconds("-n 1", Some("")).unwrap(), 30);
+        assert_eq!(seconds("-n 1", Some("90")).unwrap(), 90);
+        assert_eq!(seconds("-n 1 --grace 5", Some("90")).unwrap(), 5);
+        let error = seconds("-n 1", Some("soon")).unwrap_err().to_string();
+        assert!(error.starts_with("DDP_GRACE is `soon`"), "{error}");
     }
 
     #[test]

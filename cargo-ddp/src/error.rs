@@ -33,6 +33,8 @@ pub(crate) enum RunError {
     NoAddress { nnodes: usize },
     #[error("--node-rank is {node_rank}, but --nnodes is {nnodes}; hosts count from 0")]
     NodeRank { node_rank: usize, nnodes: usize },
+    #[error("{name} is `{value}`, {expected}")]
+    Grace { name: &'static str, value: String, expected: String },
     #[error("{nnodes} hosts with {ranks} ranks each are more than can be counted")]
     TooManyRanks { nnodes: usize, ranks: usize },
     #[error("cannot start rank {rank} ({}): {source}", program.display())]

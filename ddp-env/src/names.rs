@@ -72,6 +72,8 @@ pub const DDP_SYNC_BATCH_NORM: &str = "DDP_SYNC_BATCH_NORM";
 pub const DDP_COMPRESS: &str = "DDP_COMPRESS";
 /// Overrides option `debug`.
 pub const DDP_DEBUG: &str = "DDP_DEBUG";
+/// Seconds that a rank gets to end by itself after it was asked to stop.
+pub const DDP_GRACE: &str = "DDP_GRACE";
 /// What a rank does with memory that its program has freed: `keep` or `system`.
 pub const DDP_MALLOC: &str = "DDP_MALLOC";
 /// The file of NCCL to load, in place of the one that is found.

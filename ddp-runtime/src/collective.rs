@@ -70,6 +70,11 @@ const KINDS: [Kind; 10] = [
     Kind::Bool,
 ];
 
+/// The dtype of that number.
+pub(crate) fn kind_of(number: i64) -> Kind {
+    KINDS.into_iter().find(|known| *known as i64 == number).unwrap_or(Kind::Double)
+}
+
 /// This rank's part in an all-reduce of the others: what changes nothing.
 pub(crate) fn accompany_all_reduce(group: &mut Group) -> Result<()> {
     let operation = "all_reduce";
@@ -84,7 +89,7 @@ pub(crate) fn accompany_all_reduce(group: &mut Group) -> Result<()> {
         .into_iter()
         .find(|known| *known as i64 == *op)
         .unwrap_or(ReduceOp::Sum);
-    let kind = KINDS.into_iter().find(|known| *known as i64 == *kind).unwrap_or(Kind::Double);
+    let kind = kind_of(*kind);
     let device = crate::device::device();
     group.all_reduce(&neutral(op, size, kind, device)?, op, operation)
 }

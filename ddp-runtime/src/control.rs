@@ -37,9 +37,13 @@ pub(crate) enum Operation {
     Shuffle,
     /// Begin the first epoch that has a number.
     Epoch,
+    /// Save a checkpoint.
+    Checkpoint,
+    /// Go on from a checkpoint.
+    Resume,
 }
 
-const OPERATIONS: [Operation; 11] = [
+const OPERATIONS: [Operation; 13] = [
     Operation::Backward,
     Operation::Gradients,
     Operation::Leave,
@@ -51,6 +55,8 @@ const OPERATIONS: [Operation; 11] = [
     Operation::Vote,
     Operation::Shuffle,
     Operation::Epoch,
+    Operation::Checkpoint,
+    Operation::Resume,
 ];
 
 impl Operation {
@@ -63,6 +69,11 @@ impl Operation {
     /// The operation of that number.
     pub(crate) fn from_code(code: i64) -> Option<Self> {
         OPERATIONS.get(usize::try_from(code).ok()?).copied()
+    }
+
+    /// Whether a rank that stands aside cannot be missing in it.
+    pub(crate) fn needs_all_ranks(self) -> bool {
+        matches!(self, Operation::Collective | Operation::Checkpoint | Operation::Resume)
     }
 
     /// Whether no step comes after it.
@@ -86,6 +97,8 @@ impl Operation {
             Operation::Vote => format!("in a vote after {count} backwards"),
             Operation::Shuffle => format!("shuffling data after {count} backwards"),
             Operation::Epoch => format!("beginning its first epoch after {count} backwards"),
+            Operation::Checkpoint => format!("saving a checkpoint after {count} backwards"),
+            Operation::Resume => format!("resuming from a checkpoint after {count} backwards"),
         }
     }
 }

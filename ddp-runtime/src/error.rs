@@ -1,4 +1,5 @@
 //! What can go wrong, with the cure.
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::bridge::BridgeError;
@@ -95,6 +96,16 @@ pub enum Error {
         /// What happened, and the cure where one is known.
         message: String,
     },
+    /// A checkpoint could not be written or read.
+    #[error("checkpoint {}: {what}; {cure}", path.display())]
+    Checkpoint {
+        /// The checkpoint, or the folder of all of them.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+        /// What to do.
+        cure: String,
+    },
     /// libtorch refused an operation.
     #[error("{operation}: {message}")]
     Torch {
@@ -134,6 +145,14 @@ impl Error {
 
     pub(crate) fn unsupported(what: impl Into<String>, cure: impl Into<String>) -> Self {
         Error::Unsupported { what: what.into(), cure: cure.into() }
+    }
+
+    pub(crate) fn checkpoint(
+        path: &Path,
+        what: impl Into<String>,
+        cure: impl Into<String>,
+    ) -> Self {
+        Error::Checkpoint { path: path.to_owned(), what: what.into(), cure: cure.into() }
     }
 
     pub(crate) fn torch(operation: impl Into<String>, message: impl ToString) -> Self {

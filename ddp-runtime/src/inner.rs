@@ -67,7 +67,12 @@ impl Inner {
             }
             Operation::Shuffle => share_order(group, now.extra, None).map(drop),
             Operation::AllReduce => crate::collective::accompany_all_reduce(group),
-            Operation::Gradients | Operation::Collective | Operation::Stores | Operation::Leave => {
+            Operation::Gradients
+            | Operation::Collective
+            | Operation::Stores
+            | Operation::Leave
+            | Operation::Checkpoint
+            | Operation::Resume => {
                 let rank = group.topology().rank;
                 let what = now.operation.describe(now.backwards);
                 Err(Error::unsupported(

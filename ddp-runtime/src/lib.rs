@@ -1,16 +1,18 @@
 //! Data-parallel training for [`tch`]: the runtime behind `#[distributed]`, and the same things to call by hand.
 //!
 //! Rooms: [`Scope`] (begin and end), `session` (what a scope shares), `group` (store, control plane, data plane), `sync`
-//! (gradients and variable stores), [`data`] (samplers and shared iterators), `output`, `save`, `random`, `device`.
+//! (gradients and variable stores), [`data`] (samplers and shared iterators), [`checkpoint`], `output`, `save`, `random`, `device`.
 //! `macro_support` is what the attribute's expansion calls. ARCHITECTURE.md in the repository has the map.
 
 mod bridge;
+pub mod checkpoint;
 mod collective;
 mod comm;
 mod control;
 pub mod data;
 mod data_parallel;
 mod device;
+pub mod dist;
 mod distributed_data_parallel;
 mod error;
 mod grad_scaler;
@@ -19,6 +21,7 @@ mod hook;
 mod inner;
 #[doc(hidden)]
 pub mod macro_support;
+pub mod metric;
 mod options;
 pub mod output;
 mod random;
@@ -26,6 +29,7 @@ mod report;
 mod save;
 mod scope;
 mod session;
+mod signal;
 mod steps;
 mod sync;
 mod trace;
@@ -37,6 +41,7 @@ mod world;
 #[doc(hidden)]
 pub use macro_support as __private;
 
+pub use checkpoint::{Checkpoints, Progress};
 pub use comm::ReduceOp;
 pub use data::SplitBatch;
 pub use data_parallel::{DataParallel, Gather, Scatter, data_parallel};
@@ -51,8 +56,9 @@ pub use hook::{
 };
 pub use macro_support::shard;
 pub use options::{Backend, Batch, Compress, Debug, Loss, Malloc, Options, Uneven};
-pub use random::manual_seed;
+pub use random::{RngState, manual_seed, rng_state, set_rng_state};
 pub use scope::{Scope, init};
+pub use signal::{stop_on_signals, stop_requested};
 pub use steps::{average_gradients, ignore};
 pub use vote::{
     Shared, agree, main_first, main_only, mean, rank0, should_stop, skip_if, sum, sync,

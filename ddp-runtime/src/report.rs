@@ -75,6 +75,7 @@ pub(crate) fn kind(error: &Error) -> FailureKind {
         | Error::Replica { .. }
         | Error::Poisoned { .. }
         | Error::Transport { .. }
+        | Error::Checkpoint { .. }
         | Error::Torch { .. } => FailureKind::Error,
     }
 }

@@ -24,6 +24,7 @@ use crate::random;
 use crate::report;
 use crate::save;
 use crate::session::{self, Session};
+use crate::signal;
 use crate::trace;
 use crate::world;
 
@@ -354,6 +355,7 @@ fn prepare_process(options: &Options) {
 
 fn leave_process() {
     random::become_shared();
+    signal::leave_scope();
     epoch::replace_told(None);
     output::configure(Print::Main, world::rank(), Marks::Ours);
 }

@@ -213,7 +213,7 @@ impl Session {
     ) -> Result<T> {
         self.run(|inner| {
             let headers = inner.announce(operation, subject, word)?;
-            if operation == Operation::Collective
+            if operation.needs_all_ranks()
                 && let Some(rank) = headers.iter().position(|header| header.aside)
             {
                 return Err(Error::unsupported(

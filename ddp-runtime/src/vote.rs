@@ -18,6 +18,7 @@ use crate::control::Operation;
 use crate::error::Result;
 use crate::scope::end_process;
 use crate::session::{self, Session};
+use crate::signal;
 
 fn or_end<T>(result: Result<T>) -> T {
     result.unwrap_or_else(|error| end_process(&error))
@@ -47,10 +48,15 @@ pub fn agree(cond: bool) -> bool {
 
 /// Whether any rank wants to stop: `if should_stop(started.elapsed() > limit) { break }`.
 ///
+/// A rank that a scheduler has sent SIGTERM or SIGUSR1 wants to, whatever its condition; so `should_stop(false)` asks for
+/// nothing else. In a scope of more than one rank the first call begins to listen to these signals; in a single process
+/// they are listened to once [`stop_on_signals`](crate::stop_on_signals) was called.
+///
 /// All ranks must call it; all get the same answer.
 #[must_use]
 pub fn should_stop(cond: bool) -> bool {
-    votes(cond).into_iter().any(|vote| vote)
+    or_end(signal::listen_in_scope());
+    votes(cond || signal::stop_requested()).into_iter().any(|vote| vote)
 }
 
 /// Whether any rank must skip this batch, so that all do: `if skip_if(!loss_is_finite) { continue }`, before the backward.

@@ -46,7 +46,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, RunError> {
         .prefix("cargo-ddp-")
         .tempdir()
         .map_err(|source| RunError::System { action: "create a folder for reports", source })?;
+    let grace = args.grace(std::env::var(ddp_env::names::DDP_GRACE).ok())?;
     let plan = plan::Plan {
+        grace,
         port: listener.as_ref().map_or(hosts.port(), |(_, port)| *port),
         hosts,
         report_dir: report_dir.path().to_owned(),
@@ -82,7 +84,7 @@ fn run_ranks(
         keeper.dismiss();
         return Err(error);
     }
-    let mut outcome = watch::watch(signals, &children, supervise::Limits::with_grace(args.grace))?;
+    let mut outcome = watch::watch(signals, &children, supervise::Limits::with_grace(plan.grace))?;
     outcome.out_of_memory = memory.has_killed();
     children.kill_groups();
     sweep::sweep(&plan.report_dir);

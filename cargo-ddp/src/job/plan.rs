@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ddp_env::{names, plan};
 
@@ -70,6 +71,8 @@ pub(super) struct Plan {
     pub(super) hosts: Hosts,
     pub(super) port: u16,
     pub(super) report_dir: PathBuf,
+    /// How long the ranks have to end by themselves once they are asked to.
+    pub(super) grace: Duration,
     /// Usable cores of this host.
     pub(super) cores: usize,
     /// Whether several ranks may share a GPU.
@@ -96,6 +99,7 @@ impl Plan {
         let mut set = self.contract(local_rank);
         set.push((names::DDP_LAUNCHER, names::CARGO_DDP.into()));
         set.push((names::DDP_REPORT_DIR, self.report_dir.clone().into()));
+        set.push((names::DDP_GRACE, self.grace.as_secs_f64().to_string().into()));
         // A file of an outer torchrun's job; written to, it would be taken for that job's error.
         let mut remove = vec![names::TORCHELASTIC_ERROR_FILE];
         match listen_fd {
@@ -186,6 +190,7 @@ pub(super) mod tests {
             port: 4242,
             hosts,
             report_dir: PathBuf::from("/tmp/report"),
+            grace: Duration::from_secs(30),
             cores: 8,
             share_gpus: false,
             program: Program {

@@ -103,6 +103,14 @@ impl Children {
         }
     }
 
+    /// Passes SIGUSR1 on, by which schedulers announce the end of a job.
+    pub(super) fn announce(&self) {
+        for (_, pid) in self.ids() {
+            // It may have ended already.
+            let _ = rustix::process::kill_process(pid, Signal::USR1);
+        }
+    }
+
     /// Ends the ranks and what they have started.
     pub(super) fn kill_groups(&self) {
         for (_, pid) in self.ids() {

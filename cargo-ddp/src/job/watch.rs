@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Instant;
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals as Received;
 
 use super::spawn::Children;
@@ -14,8 +14,15 @@ use super::unix_ms;
 use crate::error::RunError;
 
 enum Event {
-    Exit { rank: usize, ended: Ended, unix_ms: u64, at: Instant },
+    Exit {
+        rank: usize,
+        ended: Ended,
+        unix_ms: u64,
+        at: Instant,
+    },
     Request(Request),
+    /// SIGUSR1, which is the ranks' own affair.
+    Announcement,
 }
 
 /// The signals to the launcher, collected from before the first rank starts.
@@ -25,7 +32,8 @@ impl Signals {
     pub(super) fn listen() -> Result<Self, RunError> {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         // What is ignored (nohup, a shell's background) has to stay so.
-        let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|s| !is_ignored(&status, *s));
+        let wanted =
+            [SIGINT, SIGTERM, SIGHUP, SIGUSR1].into_iter().filter(|s| !is_ignored(&status, *s));
         Received::new(wanted)
             .map(Self)
             .map_err(|source| RunError::System { action: "listen to signals", source })
@@ -64,6 +72,10 @@ pub(super) fn watch(
                 supervisor.on_exit(rank, ended, unix_ms, at)
             }
             Ok(Event::Request(request)) => supervisor.on_request(request, Instant::now()),
+            Ok(Event::Announcement) => {
+                children.announce();
+                Action::Nothing
+            }
             Err(RecvTimeoutError::Timeout) => supervisor.on_time(Instant::now()),
             // Not while a thread of above waits for a rank that still runs.
             Err(RecvTimeoutError::Disconnected) => break,
@@ -80,11 +92,12 @@ pub(super) fn watch(
 fn forward_signals(mut signals: Signals, events: mpsc::Sender<Event>) -> Result<(), RunError> {
     thread("signals", move || {
         for signal in signals.0.forever() {
-            let request = match signal {
-                SIGINT => Request::Interrupt,
-                other => Request::Stop(other),
+            let event = match signal {
+                SIGUSR1 => Event::Announcement,
+                SIGINT => Event::Request(Request::Interrupt),
+                other => Event::Request(Request::Stop(other)),
             };
-            if events.send(Event::Request(request)).is_err() {
+            if events.send(event).is_err() {
                 break;
             }
         }

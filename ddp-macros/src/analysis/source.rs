@@ -135,6 +135,13 @@ fn of_method(call: &ExprMethodCall, names: &Names) -> Source {
         "wrap_iter" => {
             return call.args.first().map_or(Source::Unknown, |first| of(first, names));
         }
+        // What is left of batches in a run that goes on: `progress.batches(data.train_iter(64))`.
+        "batches" if call.args.len() == 1 => {
+            return match of_head(&call.args[0], names) {
+                Source::Plain => Source::Unknown,
+                source => source,
+            };
+        }
         "zip" => return zipped([&*call.receiver].into_iter().chain(&call.args), names),
         name if FIGURES.contains(&name) => return Source::Unknown,
         _ => {}

@@ -8,16 +8,20 @@
 mod cuda;
 mod engine;
 mod gloo;
+mod optimizer;
+mod random;
 mod replicate;
 mod store;
 mod sys;
 mod tensor;
 
-use std::ffi::{CStr, CString, c_int};
+use std::ffi::{CStr, CString, c_int, c_void};
 
 pub(crate) use cuda::{current_stream, libtorch_folder, set_device};
 pub(crate) use engine::{BackwardKind, BackwardObserver, Leaf, Route};
 pub(crate) use gloo::{GlooGroup, GlooWork};
+pub(crate) use optimizer::{OptimizerHandle, load_optimizer};
+pub(crate) use random::{generator_state, set_generator_state};
 pub(crate) use replicate::{
     Copies, ThreadState, in_a_graph, random_state, replicate, set_random_state, version,
 };
@@ -83,4 +87,18 @@ pub(crate) fn keep_freed_memory() {
 pub(crate) fn compute_alone() -> Result<()> {
     // SAFETY: takes no arguments and may be called at any time.
     check(unsafe { sys::ddp_compute_alone() })
+}
+
+/// Appends bytes that the bridge hands out to the vector that is its context.
+///
+/// # Safety
+/// `context` points to a `Vec<u8>` that is alive and unaliased during the call; `data` spans `length` bytes.
+unsafe extern "C" fn take_bytes(context: *mut c_void, data: *const u8, length: usize) {
+    // SAFETY: by the contract above.
+    unsafe {
+        let value = &mut *context.cast::<Vec<u8>>();
+        if length > 0 {
+            value.extend_from_slice(std::slice::from_raw_parts(data, length));
+        }
+    }
 }

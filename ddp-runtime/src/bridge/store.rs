@@ -1,10 +1,10 @@
 //! `c10d::TCPStore`.
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::ptr;
 use std::time::Duration;
 
 use super::sys::{self, DdpStore};
-use super::{Result, c_string, check};
+use super::{Result, c_string, check, take_bytes};
 
 /// A client of the job's key-value store, and on one rank its server.
 pub(crate) struct TcpStore {
@@ -57,21 +57,12 @@ impl TcpStore {
 
     /// Waits until the key is there.
     pub(crate) fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>> {
-        unsafe extern "C" fn take(context: *mut c_void, data: *const u8, length: usize) {
-            // SAFETY: `context` is the vector below, alive and unaliased during the call; `data` spans `length` bytes.
-            unsafe {
-                let value = &mut *context.cast::<Vec<u8>>();
-                if length > 0 {
-                    value.extend_from_slice(std::slice::from_raw_parts(data, length));
-                }
-            }
-        }
         let key = c_string(key)?;
         let mut value: Vec<u8> = Vec::new();
         let context = ptr::from_mut(&mut value).cast();
-        // SAFETY: `take` is called during the call only, with `context`.
+        // SAFETY: `take_bytes` is called during the call only, with `context`, which is a vector.
         check(unsafe {
-            sys::ddp_store_get(self.raw, key.as_ptr(), millis(timeout), take, context)
+            sys::ddp_store_get(self.raw, key.as_ptr(), millis(timeout), take_bytes, context)
         })?;
         Ok(value)
     }

@@ -1,4 +1,4 @@
-//! The C interface of the bridge, as declared in `csrc/bridge.h`, `replicate.h` and `amp.h`.
+//! The C interface of the bridge, as declared in `csrc/bridge.h`, `replicate.h`, `amp.h` and `state.h`.
 use std::ffi::{c_char, c_int, c_void};
 
 use tch::Tensor;
@@ -183,6 +183,33 @@ unsafe extern "C" {
         inverse_scale: f32,
         gradients: *mut usize,
         found_inf: *mut c_int,
+    ) -> c_int;
+
+    pub(super) fn ddp_optimizer_name(optimizer: *mut c_void, out: *mut *const c_char) -> c_int;
+    pub(super) fn ddp_optimizer_parameters(
+        optimizer: *mut c_void,
+        take: unsafe extern "C" fn(*mut c_void, usize, usize, *const i64, usize),
+        context: *mut c_void,
+    ) -> c_int;
+    pub(super) fn ddp_optimizer_save(
+        optimizer: *mut c_void,
+        take: unsafe extern "C" fn(*mut c_void, *const u8, usize),
+        context: *mut c_void,
+    ) -> c_int;
+    pub(super) fn ddp_optimizer_load(
+        optimizer: *mut c_void,
+        data: *const u8,
+        length: usize,
+    ) -> c_int;
+    pub(super) fn ddp_generator_state(
+        cuda_index: c_int,
+        take: unsafe extern "C" fn(*mut c_void, *const u8, usize),
+        context: *mut c_void,
+    ) -> c_int;
+    pub(super) fn ddp_generator_set_state(
+        cuda_index: c_int,
+        data: *const u8,
+        length: usize,
     ) -> c_int;
 }
 

@@ -158,6 +158,11 @@ impl SplitRows {
         Ok(Some((x, y)))
     }
 
+    /// Goes on `count` batches later.
+    pub(super) fn leave_out(&mut self, count: i64) {
+        self.next_batch = self.next_batch.saturating_add(count);
+    }
+
     /// How many batches are left.
     ///
     /// # Errors

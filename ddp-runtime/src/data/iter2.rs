@@ -69,12 +69,36 @@ pub struct ShardedIter2(Source);
 
 #[derive(Debug)]
 enum Source {
-    /// One rank: tch's own.
-    Plain(Iter2),
+    /// One rank: tch's own, and how many batches it has left, which it does not tell.
+    Plain(Iter2, Left),
     /// Several ranks, each with batches of its own.
     Shared(SharedRows),
     /// Several ranks, which share each batch.
     Split(SplitRows),
+}
+
+/// The batches that tch's iterator has left.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    rows: i64,
+    batch_size: i64,
+    smaller_last: bool,
+    given: i64,
+}
+
+impl Left {
+    fn new(rows: i64, batch_size: i64) -> Self {
+        Self { rows, batch_size, smaller_last: false, given: 0 }
+    }
+
+    fn count(self) -> usize {
+        if self.batch_size <= 0 {
+            return 0;
+        }
+        let full = self.rows / self.batch_size;
+        let last = i64::from(self.smaller_last && self.rows % self.batch_size > 0);
+        usize::try_from(full + last - self.given).unwrap_or(0)
+    }
 }
 
 impl ShardedIter2 {
@@ -92,7 +116,7 @@ impl ShardedIter2 {
     ) -> Result<Self, TchError> {
         let plain = checked(xs, ys, batch_size)?;
         Ok(Self(if share.is_alone() {
-            Source::Plain(plain)
+            Source::Plain(plain, Left::new(rows(xs), batch_size))
         } else {
             Source::Shared(SharedRows::new(xs, ys, batch_size, share, order))
         }))
@@ -128,7 +152,7 @@ impl ShardedIter2 {
         let plain = checked(xs, ys, batch_size)?;
         let all = Share::ALONE;
         Ok(Self(match order {
-            _ if share.is_alone() => Source::Plain(plain),
+            _ if share.is_alone() => Source::Plain(plain, Left::new(rows(xs), batch_size)),
             Some(order) => Source::Shared(SharedRows::new(xs, ys, batch_size, all, order)),
             None => Source::Split(SplitRows::new(xs, ys, batch_size, all, random::joint_order)),
         }))
@@ -167,7 +191,7 @@ impl ShardedIter2 {
     ) -> Result<Self, TchError> {
         let plain = checked(xs, ys, batch_size)?;
         Ok(Self(if share.is_alone() {
-            Source::Plain(plain)
+            Source::Plain(plain, Left::new(rows(xs), batch_size))
         } else {
             Source::Split(SplitRows::new(xs, ys, batch_size, share, random::joint_order))
         }))
@@ -193,7 +217,7 @@ impl ShardedIter2 {
     /// returned with the next batch.
     pub fn shuffle(&mut self) -> &mut Self {
         match &mut self.0 {
-            Source::Plain(iter) => {
+            Source::Plain(iter, _) => {
                 iter.shuffle();
             }
             Source::Shared(rows) => {
@@ -210,7 +234,7 @@ impl ShardedIter2 {
     #[allow(clippy::wrong_self_convention)]
     pub fn to_device(&mut self, device: Device) -> &mut Self {
         match &mut self.0 {
-            Source::Plain(iter) => {
+            Source::Plain(iter, _) => {
                 iter.to_device(device);
             }
             Source::Shared(rows) => rows.device = device,
@@ -223,7 +247,8 @@ impl ShardedIter2 {
     /// is the one of a single process.
     pub fn return_smaller_last_batch(&mut self) -> &mut Self {
         match &mut self.0 {
-            Source::Plain(iter) => {
+            Source::Plain(iter, left) => {
+                left.smaller_last = true;
                 iter.return_smaller_last_batch();
             }
             Source::Shared(rows) => rows.last_batch = LastBatch::Smaller,
@@ -244,7 +269,10 @@ impl ShardedIter2 {
     /// On one rank where tch's iterator does.
     pub fn f_next(&mut self) -> Result<Option<(Tensor, Tensor)>, DataError> {
         let batch = match &mut self.0 {
-            Source::Plain(iter) => return Ok(iter.next()),
+            Source::Plain(iter, left) => {
+                left.given += 1;
+                return Ok(iter.next());
+            }
             Source::Shared(rows) => rows.next(),
             Source::Split(rows) => rows.next(),
         }?;
@@ -279,10 +307,29 @@ impl Iterator for ShardedIter2 {
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         match &self.0 {
-            Source::Plain(iter) => iter.size_hint(),
+            Source::Plain(_, left) => (left.count(), Some(left.count())),
             Source::Shared(rows) => rows.size_hint(),
             Source::Split(rows) => rows.size_hint(),
         }
+    }
+
+    /// Gathers nothing for the batches that are left out, on several ranks.
+    ///
+    /// # Panics
+    ///
+    /// As [`next`](Iterator::next).
+    #[track_caller]
+    fn nth(&mut self, n: usize) -> Option<Self::Item> {
+        let count = i64::try_from(n).unwrap_or(i64::MAX);
+        match &mut self.0 {
+            Source::Plain(iter, left) => {
+                left.given = left.given.saturating_add(count).saturating_add(1);
+                return iter.nth(n);
+            }
+            Source::Shared(rows) => rows.next_batch = rows.next_batch.saturating_add(count),
+            Source::Split(rows) => rows.leave_out(count),
+        }
+        self.next()
     }
 
     /// Gathers nothing, where batches are [split](ShardedIter2::split): to count them is not to draw them.
@@ -293,7 +340,7 @@ impl Iterator for ShardedIter2 {
     #[track_caller]
     fn count(self) -> usize {
         match self.0 {
-            Source::Plain(iter) => iter.count(),
+            Source::Plain(iter, _) => iter.count(),
             Source::Shared(_) => self.fold(0, |count, _| count + 1),
             Source::Split(mut rows) => match rows.left() {
                 Ok(left) => left,
@@ -371,6 +418,10 @@ impl SharedRows {
         let left = usize::try_from(count - self.next_batch).unwrap_or(0);
         (left, Some(left))
     }
+}
+
+fn rows(data: &Tensor) -> i64 {
+    data.size().first().copied().unwrap_or(0)
 }
 
 /// Rows `index` of `data`, on `device`.
@@ -551,6 +602,23 @@ mod tests {
         assert_eq!(Vec::<i64>::try_from(x.view(-1)).unwrap(), [1, 9, 17, 3, 11, 19]);
         let _ = x.shallow_clone().fill_(0);
         assert_eq!(columns.int64_value(&[1, 0]), 1);
+    }
+
+    #[test]
+    fn leaving_batches_out_is_drawing_and_dropping_them() {
+        let (xs, ys) = numbered(23);
+        let share = |rank| Share::new(rank, 2).unwrap();
+        let rows =
+            |batch: Option<(Tensor, Tensor)>| batch.map(|(_, y)| Vec::<i64>::try_from(y).unwrap());
+        for left_out in 0..5 {
+            let shared = || ShardedIter2::new(&xs, &ys, 3, share(1), ORDER);
+            let drawn = batches(shared().shuffle());
+            let found = rows(shared().shuffle().nth(left_out));
+            assert_eq!(found.as_ref(), drawn.get(left_out));
+            let mut iter = shared();
+            assert_eq!(rows(iter.shuffle().nth(left_out)).is_some(), left_out < 3);
+            assert_eq!(iter.size_hint().0, 3_usize.saturating_sub(left_out + 1));
+        }
     }
 
     proptest! {

@@ -215,6 +215,23 @@ impl Iterator for ShardedTextIter {
         }
     }
 
+    /// Gathers nothing for the batches that are left out, on several ranks.
+    ///
+    /// # Panics
+    ///
+    /// As [`next`](Iterator::next).
+    #[track_caller]
+    fn nth(&mut self, n: usize) -> Option<Tensor> {
+        match &mut self.0 {
+            Source::Plain(iter) => return iter.nth(n),
+            Source::Shared(windows) => {
+                let count = i64::try_from(n).unwrap_or(i64::MAX);
+                windows.next_batch = windows.next_batch.saturating_add(count);
+            }
+        }
+        self.next()
+    }
+
     fn size_hint(&self) -> (usize, Option<usize>) {
         match &self.0 {
             Source::Plain(iter) => iter.size_hint(),

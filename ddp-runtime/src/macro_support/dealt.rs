@@ -22,6 +22,7 @@ impl<B> DealtOut for Batches<B> {}
 impl<B> DealtOut for &DataLoader<B> {}
 impl<B> DealtOut for &mut DataLoader<B> {}
 impl<I, B> DealtOut for Dispatched<I, B> {}
+impl<I: DealtOut> DealtOut for crate::checkpoint::Batches<'_, I> {}
 impl DealtOut for ShardedIter2 {}
 impl DealtOut for ShardedTextIter {}
 

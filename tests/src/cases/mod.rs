@@ -2,8 +2,10 @@
 mod accumulate;
 mod alone;
 mod by_hand;
+mod checkpoint;
 pub mod compare;
 mod data_parallel;
+mod dist;
 mod failures;
 mod global;
 mod gpu;
@@ -13,11 +15,13 @@ mod graphs;
 mod hooks;
 mod leaves;
 mod loader;
+mod metrics;
 mod mismatch;
 mod optim;
 mod programs;
 mod reach;
 mod shapes;
+mod signals;
 mod split;
 mod timeline;
 mod uneven;
@@ -31,7 +35,9 @@ const CASES: &[(&str, Case)] = &[
     ("accumulate", accumulate::run),
     ("alone", alone::run),
     ("by-hand", by_hand::run),
+    ("checkpoint", checkpoint::run),
     ("data-parallel", data_parallel::run),
+    ("dist", dist::run),
     ("failures", failures::run),
     ("global", global::run),
     ("gpu", gpu::run),
@@ -41,12 +47,14 @@ const CASES: &[(&str, Case)] = &[
     ("hooks", hooks::run),
     ("leaves", leaves::run),
     ("loader", loader::run),
+    ("metrics", metrics::run),
     ("mismatch", mismatch::run),
     ("optim", optim::run),
     ("programs", programs::run),
     ("reach", reach::run),
     ("shapes-loops", shapes::loops::run),
     ("shapes-steps", shapes::steps::run),
+    ("signals", signals::run),
     ("split", split::run),
     ("timeline", timeline::run),
     ("uneven", uneven::run),

@@ -1,0 +1,125 @@
+//! Collectives that a program calls by itself, on tensors and on values.
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail, ensure};
+use ddp_runtime::{ReduceOp, dist};
+use serde::{Deserialize, Serialize};
+use tch::{Device, Kind, Tensor};
+
+use super::compare::close;
+
+/// What rank `rank` has: `rows` rows of two, all different.
+fn part(rank: usize, rows: i64) -> Tensor {
+    let count = Tensor::arange(2 * rows, (Kind::Double, Device::Cpu)).view([rows, 2]);
+    count + 100.0 * (rank as f64 + 1.0)
+}
+
+fn tensors() -> Result<()> {
+    let scope = ddp_runtime::init()?;
+    let (rank, world) = (scope.rank(), scope.world_size());
+    let total: Tensor = (0..world).map(|rank| part(rank, 4)).sum();
+    for root in 0..world {
+        let own = part(rank, 4);
+        dist::reduce(&own, root, ReduceOp::Sum)?;
+        let expected = if rank == root { total.copy() } else { part(rank, 4) };
+        close("reduce", &[own], &[expected], 0.0)?;
+        // Ragged, and without a row on rank 0.
+        let ragged = |rank: usize| part(rank, rank as i64);
+        let all: Vec<Tensor> = (0..world).map(ragged).collect();
+        close("all_gather", &dist::all_gather(&ragged(rank))?, &all, 0.0)?;
+        match dist::gather(&ragged(rank), root)? {
+            Some(found) => {
+                ensure!(rank == root, "rank {rank} has what rank {root} is to have");
+                close("gather", &found, &all, 0.0)?;
+            }
+            None => ensure!(rank != root, "the root has nothing"),
+        }
+        let parts = (rank == root).then_some(&all[..]);
+        close("scatter", &[dist::scatter(parts, root)?], &[ragged(rank)], 0.0)?;
+    }
+    let rows = 2 * world as i64;
+    let total: Tensor = (0..world).map(|rank| part(rank, rows)).sum();
+    let own = dist::reduce_scatter(&part(rank, rows), ReduceOp::Sum)?;
+    close("reduce_scatter", &[own], &[total.narrow(0, 2 * rank as i64, 2)], 0.0)?;
+    let scalar = Tensor::from(rank as i64);
+    let found: Vec<i64> =
+        dist::all_gather(&scalar)?.iter().map(|one| one.int64_value(&[])).collect();
+    ensure!(found == (0..world as i64).collect::<Vec<_>>(), "scalars {found:?}");
+    ensure!(dist::reduce(&scalar, world, ReduceOp::Sum).is_err(), "there is no such root");
+    dist::barrier()?;
+    scope.finish()?;
+    Ok(())
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Facts {
+    name: String,
+    best: f64,
+    words: BTreeMap<String, Vec<u64>>,
+}
+
+fn facts(rank: usize) -> Facts {
+    let words =
+        BTreeMap::from([("a".to_owned(), vec![u64::MAX; 300 * rank]), (String::new(), vec![])]);
+    Facts { name: format!("rank {rank}"), best: f64::NEG_INFINITY, words }
+}
+
+fn objects() -> Result<()> {
+    let scope = ddp_runtime::init()?;
+    let (rank, world) = (scope.rank(), scope.world_size());
+    let all: Vec<Facts> = (0..world).map(facts).collect();
+    ensure!(dist::all_gather_object(&facts(rank))? == all, "all_gather_object");
+    for root in 0..world {
+        let sent = dist::broadcast_object((rank == root).then(|| facts(root)), root)?;
+        ensure!(sent == facts(root), "broadcast_object from {root}");
+        let found = dist::gather_object(&facts(rank), root)?;
+        ensure!(found == (rank == root).then(|| all.clone()), "gather_object to {root}");
+        let own = dist::scatter_object((rank == root).then(|| all.clone()), root)?;
+        ensure!(own == facts(rank), "scatter_object from {root}");
+    }
+    scope.finish()?;
+    Ok(())
+}
+
+/// What the root does not give is an error on all ranks, at once.
+fn nothing() -> Result<()> {
+    let scope = ddp_runtime::init()?;
+    dist::broadcast_object(None::<u8>, 0)?;
+    scope.finish()?;
+    Ok(())
+}
+
+fn too_few() -> Result<()> {
+    let scope = ddp_runtime::init()?;
+    let one = [part(0, 1)];
+    drop(dist::scatter((scope.rank() == 0).then_some(&one[..]), 0)?);
+    scope.finish()?;
+    Ok(())
+}
+
+/// Rank 1 is elsewhere.
+fn elsewhere(how: &str) -> Result<()> {
+    let scope = ddp_runtime::init()?;
+    let odd = scope.rank() == 1;
+    match how {
+        "barrier" if odd => dist::barrier()?,
+        "object" if odd => drop(dist::all_gather_object(&1)?),
+        "root" => drop(dist::broadcast_object(Some(1), scope.rank())?),
+        "shape" => drop(dist::all_gather(&part(0, 2).narrow(1, 0, if odd { 1 } else { 2 }))?),
+        _ => drop(dist::broadcast_object(Some(1), 0)?),
+    }
+    scope.finish()?;
+    Ok(())
+}
+
+pub(super) fn run(args: &[String]) -> Result<()> {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["tensors"] => tensors(),
+        ["objects"] => objects(),
+        ["nothing"] => nothing(),
+        ["too-few"] => too_few(),
+        ["elsewhere", how] => elsewhere(how),
+        _ => bail!("no case of dist is called {args:?}"),
+    }
+}
