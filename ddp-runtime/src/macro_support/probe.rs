@@ -60,7 +60,7 @@ impl<'a, T: KnownData<'a>> DataOf<'a> for &Data<'a, T> {
 /// Any other receiver: without a mark nobody says how its batches are to be shared, so that the ranks would all train on the same
 /// ones.
 pub trait DataOther<'a, T> {
-    /// Never called: no type is [`Shareable`].
+    /// Never called: no type is `Shareable`.
     fn data_by_type(&self, site: &'static str) -> &'a T
     where
         T: Shareable;
@@ -188,7 +188,7 @@ impl<T: IsStore + ?Sized> SaveStore for &&&TypeOf<T> {
 
 /// A receiver that points to a variable store and may have a `save` of its own: refused.
 pub trait SaveUnclear<T: ?Sized> {
-    /// Never called: no type is [`SavesItself`].
+    /// Never called: no type is `SavesItself`.
     fn save_by_type<P, R>(&self, path: P, write: impl FnOnce(P) -> R) -> R
     where
         T: SavesItself;
@@ -196,7 +196,7 @@ pub trait SaveUnclear<T: ?Sized> {
 
 /// As [`SaveUnclear`], through one more pointer.
 pub trait SaveUnclearBehind<T: ?Sized> {
-    /// Never called: no type is [`SavesItself`].
+    /// Never called: no type is `SavesItself`.
     fn save_by_type<P, R>(&self, path: P, write: impl FnOnce(P) -> R) -> R
     where
         T: SavesItself;
