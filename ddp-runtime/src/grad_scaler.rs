@@ -402,8 +402,8 @@ mod tests {
     #[test]
     fn gradients_of_half_precision_are_refused() {
         let mut vs = nn::VarStore::new(Device::Cpu);
-        vs.half();
         let weight = vs.root().ones("weight", &[2]);
+        vs.half();
         let opt = nn::Sgd::default().build(&vs, 1.0).unwrap();
         weight.sum(Kind::Half).backward();
         let error = GradScaler::new().unscale(&opt).unwrap_err().to_string();
