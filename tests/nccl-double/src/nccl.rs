@@ -177,6 +177,12 @@ impl Comm {
         }
     }
 
+    /// Hangs until it is aborted, which gives the other ranks nothing.
+    fn never_arrive(&self) -> Result<(), Missed> {
+        self.hang();
+        Err(Missed::Aborted)
+    }
+
     fn carry_out(&self, call: Call, number: u64) -> Result<(), Missed> {
         if happens(At::Die, self.rank, number) {
             // SAFETY: ends the process at once, which is what is asked for.
@@ -184,10 +190,10 @@ impl Comm {
         }
         if happens(At::Async, self.rank, number) {
             self.state.store(fail(REMOTE_ERROR, "told to fail"), Ordering::Release);
-            self.hang();
+            return self.never_arrive();
         }
         if happens(At::Hang, self.rank, number) {
-            self.hang();
+            return self.never_arrive();
         }
         let meeting = self.meeting.get().ok_or(Missed::Aborted)?;
         let (size, tag) = (reduce::size(call.dtype), call.tag());
