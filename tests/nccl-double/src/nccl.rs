@@ -184,6 +184,9 @@ impl Comm {
     }
 
     fn carry_out(&self, call: Call, number: u64) -> Result<(), Missed> {
+        if self.aborted.load(Ordering::Acquire) {
+            return Err(Missed::Aborted);
+        }
         if happens(At::Die, self.rank, number) {
             // SAFETY: ends the process at once, which is what is asked for.
             unsafe { libc::_exit(9) };
