@@ -5,6 +5,7 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -139,9 +140,16 @@ impl Job {
 }
 
 /// A port that was free a moment ago. Rank 0 binds it by itself; a clash is one clear error line.
+///
+/// Not one that the kernel chooses: it gives those to connections as well, of which tests beside this one open many.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
-    listener.local_addr().expect("a bound socket has an address").port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Below the kernel's own range (32768 and up), and apart from other test processes by their number.
+    let first = u32::from(NEXT.fetch_add(1, Ordering::Relaxed)) + std::process::id() * 61;
+    (0..12_000)
+        .map(|next| 20_000 + ((first + next) % 12_000) as u16)
+        .find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())
+        .expect("loopback has a free port")
 }
 
 /// A rank that has been started.
