@@ -1,6 +1,4 @@
 //! Collectives that a program calls by itself: announced, compared, then carried out.
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use tch::{Device, Kind, Tensor};
 
 use crate::bridge::data_alias;
@@ -8,23 +6,22 @@ use crate::comm::ReduceOp;
 use crate::control::Operation;
 use crate::error::{During, Error, Result};
 use crate::group::Group;
+use crate::hash::hash_of;
 use crate::session::Session;
 
 /// A hash of what all ranks must agree on before a collective.
 fn subject(name: &str, tensor: &Tensor, detail: usize) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (name, tensor.size(), tensor.kind() as i64, detail).hash(&mut hasher);
-    hasher.finish()
+    hash_of(&(name, tensor.size(), tensor.kind() as i64, detail))
 }
 
 /// Copies `values` over `tensor`, unseen by autograd.
-fn write_back(tensor: &Tensor, values: &Tensor, operation: &str) -> Result<()> {
+pub(crate) fn write_back(tensor: &Tensor, values: &Tensor, operation: &str) -> Result<()> {
     let mut target = data_alias(tensor).during(operation)?;
     target.f_copy_(values).during(operation)
 }
 
-/// The values of a tensor in memory of their own, row by row.
-fn contiguous_copy(tensor: &Tensor, operation: &str) -> Result<Tensor> {
+/// The values of a tensor in memory of their own, row by row, without history.
+pub(crate) fn contiguous_copy(tensor: &Tensor, operation: &str) -> Result<Tensor> {
     let alias = data_alias(tensor).during(operation)?;
     alias.f_contiguous().and_then(|values| values.f_detach_copy()).during(operation)
 }

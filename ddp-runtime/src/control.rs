@@ -243,6 +243,12 @@ impl Control {
             .collect())
     }
 
+    /// Gathers a text from every rank.
+    pub(crate) fn gather_texts(&self, watch: &Watch, text: &str) -> Result<Vec<String>> {
+        let all = self.gather_bytes(watch, text.as_bytes())?;
+        Ok(all.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect())
+    }
+
     /// Copies the root's CPU tensor over everyone else's.
     pub(crate) fn broadcast(&self, watch: &Watch, tensor: &Tensor, root: usize) -> Result<()> {
         let operation = "spreading a small value";

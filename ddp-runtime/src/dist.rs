@@ -13,18 +13,16 @@
 //!
 //! Tensors travel over the transport of the gradients, values over the control plane. The results are what the names
 //! say; the traffic is not the least possible: [`reduce`] and [`reduce_scatter`] are all-reduces of which a rank keeps its part.
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tch::{Device, Kind, Tensor};
 
-use crate::bridge::data_alias;
-use crate::collective;
+use crate::collective::{contiguous_copy, kind_of, write_back};
 use crate::comm::ReduceOp;
 use crate::control::Operation;
 use crate::error::{During, Error, Result};
 use crate::group::Group;
+use crate::hash::hash_of;
 use crate::session::{self, Session};
 
 /// Waits until all ranks are here.
@@ -46,12 +44,11 @@ pub fn reduce(tensor: &Tensor, root: usize, op: ReduceOp) -> Result<()> {
     let Some(session) = rooted(root)? else { return Ok(()) };
     let operation = "reduce";
     let detail = (tensor.size(), tensor.kind() as i64, root, op as usize);
-    session.collective(Operation::Collective, subject(operation, detail), |group| {
-        let values = own_copy(tensor, operation)?;
+    session.collective(Operation::Collective, hash_of(&(operation, detail)), |group| {
+        let values = contiguous_copy(tensor, operation)?;
         group.all_reduce(&values, op, operation)?;
         if group.topology().rank == root {
-            let mut target = data_alias(tensor).during(operation)?;
-            target.f_copy_(&values).during(operation)?;
+            write_back(tensor, &values, operation)?;
         }
         Ok(())
     })
@@ -64,7 +61,7 @@ pub fn reduce(tensor: &Tensor, root: usize, op: ReduceOp) -> Result<()> {
 /// As [`reduce`]; [`Error::Unsupported`] when it does not divide.
 pub fn reduce_scatter(tensor: &Tensor, op: ReduceOp) -> Result<Tensor> {
     let operation = "reduce_scatter";
-    let Some(session) = session::current() else { return own_copy(tensor, operation) };
+    let Some(session) = session::current() else { return contiguous_copy(tensor, operation) };
     let (rank, world_size) = (session.topology().rank as i64, session.topology().world_size as i64);
     let rows = tensor.size().first().copied().unwrap_or(1);
     if rows % world_size != 0 || tensor.dim() == 0 {
@@ -74,8 +71,8 @@ pub fn reduce_scatter(tensor: &Tensor, op: ReduceOp) -> Result<Tensor> {
         ));
     }
     let detail = (tensor.size(), tensor.kind() as i64, op as usize);
-    session.collective(Operation::Collective, subject(operation, detail), |group| {
-        let values = own_copy(tensor, operation)?;
+    session.collective(Operation::Collective, hash_of(&(operation, detail)), |group| {
+        let values = contiguous_copy(tensor, operation)?;
         group.all_reduce(&values, op, operation)?;
         let part = rows / world_size;
         values.f_narrow(0, rank * part, part).and_then(|own| own.f_detach_copy()).during(operation)
@@ -89,7 +86,7 @@ pub fn reduce_scatter(tensor: &Tensor, op: ReduceOp) -> Result<Tensor> {
 pub fn all_gather(tensor: &Tensor) -> Result<Vec<Tensor>> {
     match session::current() {
         Some(session) => gather_rows(&session, "all_gather", tensor, 0),
-        None => Ok(vec![own_copy(tensor, "all_gather")?]),
+        None => Ok(vec![contiguous_copy(tensor, "all_gather")?]),
     }
 }
 
@@ -99,7 +96,9 @@ pub fn all_gather(tensor: &Tensor) -> Result<Vec<Tensor>> {
 /// # Errors
 /// As [`all_gather`]; also when there is no such rank.
 pub fn gather(tensor: &Tensor, root: usize) -> Result<Option<Vec<Tensor>>> {
-    let Some(session) = rooted(root)? else { return Ok(Some(vec![own_copy(tensor, "gather")?])) };
+    let Some(session) = rooted(root)? else {
+        return Ok(Some(vec![contiguous_copy(tensor, "gather")?]));
+    };
     let all = gather_rows(&session, "gather", tensor, root)?;
     Ok((session.topology().rank == root).then_some(all))
 }
@@ -113,16 +112,16 @@ pub fn scatter(tensors: Option<&[Tensor]>, root: usize) -> Result<Tensor> {
     let operation = "scatter";
     let Some(session) = rooted(root)? else {
         let one = tensors.filter(|tensors| tensors.len() == 1).ok_or_else(|| not_one_each(1))?;
-        return own_copy(&one[0], operation);
+        return contiguous_copy(&one[0], operation);
     };
     let topology = session.topology();
     let own = tensors.filter(|_| topology.rank == root);
-    session.collective(Operation::Collective, subject(operation, root), |group| {
+    session.collective(Operation::Collective, hash_of(&(operation, root)), |group| {
         let layout = own.and_then(|tensors| Layout::of(tensors, topology.world_size));
         let Some(layout) = from_root(group, root, &layout)?.flatten() else {
             return Ok(Err(not_one_each(topology.world_size)));
         };
-        let kind = collective::kind_of(layout.kind);
+        let kind = kind_of(layout.kind);
         let flat = match own {
             Some(tensors) => flattened(tensors, operation)?,
             None => Tensor::f_zeros([layout.total()], (kind, crate::device::device()))
@@ -147,7 +146,7 @@ pub fn broadcast_object<T: Serialize + DeserializeOwned>(
     let operation = "broadcast_object";
     let own = value.filter(|_| session.topology().rank == root);
     session
-        .collective(Operation::Collective, subject(operation, root), |group| {
+        .collective(Operation::Collective, hash_of(&(operation, root)), |group| {
             from_root(group, root, &own)
         })?
         .flatten()
@@ -205,7 +204,7 @@ pub fn scatter_object<T: Serialize + DeserializeOwned>(
         .map(|values| values.iter().map(written).collect::<Result<Vec<Vec<u8>>>>())
         .transpose()?;
     let operation = "scatter_object";
-    let all = session.collective(Operation::Collective, subject(operation, root), |group| {
+    let all = session.collective(Operation::Collective, hash_of(&(operation, root)), |group| {
         from_root(group, root, &own)
     })?;
     match all.flatten() {
@@ -240,24 +239,11 @@ fn no_value() -> Error {
     Error::unsupported("the root of a broadcast gave no value", "pass `Some(value)` on the root")
 }
 
-/// A hash of what all ranks must agree on.
-fn subject(name: &str, detail: impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (name, detail).hash(&mut hasher);
-    hasher.finish()
-}
-
-/// The values in memory of their own, row by row, without history.
-fn own_copy(tensor: &Tensor, operation: &str) -> Result<Tensor> {
-    let alias = data_alias(tensor).during(operation)?;
-    alias.f_contiguous().and_then(|values| values.f_detach_copy()).during(operation)
-}
-
 /// One flat tensor of all.
 fn flattened(tensors: &[Tensor], operation: &str) -> Result<Tensor> {
     let flat: Result<Vec<Tensor>> = tensors
         .iter()
-        .map(|tensor| own_copy(tensor, operation)?.f_view(-1).during(operation))
+        .map(|tensor| contiguous_copy(tensor, operation)?.f_view(-1).during(operation))
         .collect();
     Tensor::f_cat(&flat?, 0).during(operation)
 }
@@ -301,7 +287,7 @@ fn gather_rows(
 ) -> Result<Vec<Tensor>> {
     let size = tensor.size();
     let detail = (size.len(), size.get(1..).map(<[i64]>::to_vec), tensor.kind() as i64, root);
-    session.collective(Operation::Collective, subject(operation, detail), |group| {
+    session.collective(Operation::Collective, hash_of(&(operation, detail)), |group| {
         let world_size = group.topology().world_size;
         let rows = size.first().copied().unwrap_or(1);
         let (control, watch) = group.control();
@@ -310,7 +296,7 @@ fn gather_rows(
         let most = all_rows.iter().copied().max().unwrap_or(0);
         let row: i64 = size.iter().skip(1).product();
         let padded = most * row;
-        let own = own_copy(tensor, operation)?.f_view(-1).during(operation)?;
+        let own = contiguous_copy(tensor, operation)?.f_view(-1).during(operation)?;
         let options = (own.kind(), own.device());
         let input = Tensor::f_zeros([padded], options).during(operation)?;
         let mut begin = input.f_narrow(0, 0, rows * row).during(operation)?;
@@ -340,7 +326,7 @@ fn gather_bytes(
     root: usize,
     bytes: &[u8],
 ) -> Result<Vec<Vec<u8>>> {
-    session.collective(Operation::Collective, subject(operation, root), |group| {
+    session.collective(Operation::Collective, hash_of(&(operation, root)), |group| {
         let (control, watch) = group.control();
         control.gather_bytes(watch, bytes)
     })

@@ -108,11 +108,7 @@ pub(crate) fn share_order(
 pub(crate) fn check_options(group: &mut Group, options: &Options) -> Result<()> {
     let own = options.shared();
     let (control, watch) = group.control();
-    let all: Vec<String> = control
-        .gather_bytes(watch, own.as_bytes())?
-        .into_iter()
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-        .collect();
+    let all = control.gather_texts(watch, &own)?;
     for (rank, other) in all.iter().enumerate() {
         if let Some((first, other)) = all[0].lines().zip(other.lines()).find(|(a, b)| a != b) {
             return Err(Error::mismatch(

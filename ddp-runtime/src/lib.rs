@@ -17,6 +17,7 @@ mod distributed_data_parallel;
 mod error;
 mod grad_scaler;
 mod group;
+mod hash;
 mod hook;
 mod inner;
 #[doc(hidden)]

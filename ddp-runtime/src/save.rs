@@ -34,11 +34,7 @@ fn on_main(
             String::new()
         };
         let (control, watch) = group.control();
-        let texts = control.gather_bytes(watch, own.as_bytes())?;
-        Ok(texts
-            .get(lead)
-            .map(|text| String::from_utf8_lossy(text).into_owned())
-            .unwrap_or_default())
+        Ok(control.gather_texts(watch, &own)?.swap_remove(lead))
     });
     match outcome {
         Ok(text) if text.is_empty() => Ok(()),

@@ -143,20 +143,16 @@ impl Session {
         // The operation's own subject: no tensor has its hash.
         self.collective(Operation::Collective, u64::MAX, |group| {
             let (control, watch) = group.control();
-            let names = control.gather_bytes(watch, name.as_bytes())?;
+            let names = control.gather_texts(watch, &name)?;
             match names.iter().position(|name| *name != names[0]) {
                 None => Ok(()),
-                Some(rank) => {
-                    let name = |rank: usize| String::from_utf8_lossy(&names[rank]).into_owned();
-                    Err(Error::mismatch(
-                        format!(
-                            "rank 0 registers the hook `{}`, rank {rank} `{}`",
-                            name(0),
-                            name(rank)
-                        ),
-                        "register the same communication hook on every rank",
-                    ))
-                }
+                Some(rank) => Err(Error::mismatch(
+                    format!(
+                        "rank 0 registers the hook `{}`, rank {rank} `{}`",
+                        names[0], names[rank]
+                    ),
+                    "register the same communication hook on every rank",
+                )),
             }
         })?;
         self.lock().reducer.set_hook(hook);

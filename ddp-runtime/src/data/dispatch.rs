@@ -1,7 +1,6 @@
 //! Batches that the main rank reads for all: for data that the other ranks cannot read.
 
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use super::weight::Holder;
 use super::{BoxError, DataError, Share, TensorTree};
 use crate::control::Operation;
 use crate::error::{During, Error, Result};
+use crate::hash::hash_of;
 use crate::macro_support;
 use crate::session::{self, Session};
 use crate::steps;
@@ -227,9 +227,7 @@ enum Sent {
 fn send(session: &Session, round: Option<Round>, dispatch: Dispatch) -> Result<Sent> {
     let operation = "dispatching a batch";
     let (words, tensors) = round.map_or((Vec::new(), Vec::new()), describe);
-    let mut hasher = DefaultHasher::new();
-    (operation, dispatch).hash(&mut hasher);
-    let (subject, count) = (hasher.finish(), words.len() as i64);
+    let (subject, count) = (hash_of(&(operation, dispatch)), words.len() as i64);
     session.collective_with_word(Operation::Collective, subject, count, |group, count| {
         let is_main = group.topology().is_main();
         let table = if is_main {

@@ -65,108 +65,85 @@ impl Options {
         Self { name, result: Ok(options::Options::default()), not_yet: None }
     }
 
-    fn set(mut self, change: impl FnOnce(&mut options::Options) -> Result<()>) -> Self {
-        self.result = self.result.and_then(|mut options| change(&mut options).map(|()| options));
+    /// Writes a value, or keeps the first error that there is.
+    fn set<T>(mut self, value: Result<T>, write: impl FnOnce(&mut options::Options, T)) -> Self {
+        self.result = self.result.and_then(|mut options| {
+            write(&mut options, value?);
+            Ok(options)
+        });
         self
     }
 
     /// `batch = ".."`
     #[must_use]
     pub fn batch(self, batch: Batch) -> Self {
-        self.set(|options| {
-            options.batch = batch;
-            Ok(())
-        })
+        self.set(Ok(batch), |options, value| options.batch = value)
     }
 
     /// `loss = ".."`
     #[must_use]
     pub fn loss(self, loss: &str) -> Self {
-        self.set(|options| {
-            options.loss = options::parse_loss("loss", loss)?;
-            Ok(())
-        })
+        self.set(options::parse_loss("loss", loss), |options, value| options.loss = value)
     }
 
     /// `timeout = ..`
     #[must_use]
     pub fn timeout_secs(self, seconds: u64) -> Self {
-        self.set(|options| {
-            options.timeout = Duration::from_secs(seconds);
-            Ok(())
-        })
+        self.set(Ok(Duration::from_secs(seconds)), |options, value| options.timeout = value)
     }
 
     /// `seed = ..`
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
-        self.set(|options| {
-            options.seed = seed;
-            Ok(())
-        })
+        self.set(Ok(seed), |options, value| options.seed = value)
     }
 
     /// `bucket_mb = ..`
     #[must_use]
     pub fn bucket_mb(self, mebibytes: f64) -> Self {
-        self.set(|options| {
-            options.bucket_bytes = options::mebibytes("bucket_mb", mebibytes)?;
-            Ok(())
+        self.set(options::mebibytes("bucket_mb", mebibytes), |options, value| {
+            options.bucket_bytes = value
         })
     }
 
     /// `backend = ".."`
     #[must_use]
     pub fn backend(self, backend: &str) -> Self {
-        self.set(|options| {
-            options.backend = options::parse_backend("backend", backend)?;
-            Ok(())
+        self.set(options::parse_backend("backend", backend), |options, value| {
+            options.backend = value
         })
     }
 
     /// `accumulate = ..`
     #[must_use]
     pub fn accumulate(self, backwards: usize) -> Self {
-        self.set(|options| {
-            options.accumulate = backwards;
-            Ok(())
-        })
+        self.set(Ok(backwards), |options, value| options.accumulate = value)
     }
 
     /// `compress = ".."`
     #[must_use]
     pub fn compress(self, form: &str) -> Self {
-        self.set(|options| {
-            options.compress = options::parse_compress("compress", form)?;
-            Ok(())
+        self.set(options::parse_compress("compress", form), |options, value| {
+            options.compress = value
         })
     }
 
     /// `debug = ".."`
     #[must_use]
     pub fn debug(self, checks: &str) -> Self {
-        self.set(|options| {
-            options.debug = options::parse_debug("debug", checks)?;
-            Ok(())
-        })
+        self.set(options::parse_debug("debug", checks), |options, value| options.debug = value)
     }
 
     /// `uneven = ".."`
     #[must_use]
     pub fn uneven(self, rule: &str) -> Self {
-        self.set(|options| {
-            options.uneven = options::parse_uneven("uneven", rule)?;
-            Ok(())
-        })
+        self.set(options::parse_uneven("uneven", rule), |options, value| options.uneven = value)
     }
 
     /// `print = ".."`
     #[must_use]
     pub fn print(self, print: &str) -> Self {
-        self.set(|options| {
-            options.print = options::parse_print("print", print)?;
-            Ok(())
-        })
+        self.set(options::parse_print("print", print), |options, value| options.print = value)
     }
 }
 

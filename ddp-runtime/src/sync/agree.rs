@@ -153,11 +153,7 @@ pub(super) fn order_of_gradients(
 /// The error for ranks that know different parameters; `own` lists this rank's.
 pub(super) fn different_parameters(group: &mut Group, own: &str) -> Result<Error> {
     let (control, watch) = group.control();
-    let all: Vec<String> = control
-        .gather_bytes(watch, own.as_bytes())?
-        .into_iter()
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-        .collect();
+    let all = control.gather_texts(watch, own)?;
     let facts = first_difference(&all)
         .map_or_else(|| "their parameters differ".to_owned(), |(_, text)| text);
     Ok(Error::mismatch(

@@ -3,12 +3,12 @@
 //! A leaf is numbered when it is first seen: the trainable variables of a store in the order of their creation (a Vec in
 //! tch), a leaf outside any store when a backward first reaches it, in the order of the graph. Never a hash map's order.
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use tch::{Device, Kind, Tensor};
 
 use crate::bridge::{Leaf as Watched, tensor_state};
 use crate::error::{During, Result};
+use crate::hash::hash_of;
 use crate::sync::bucket::Item;
 
 /// A parameter.
@@ -68,10 +68,7 @@ impl LeafTable {
 
     /// Adds a line to what two ranks compare: a leaf, or a buffer, which has no number.
     pub(crate) fn note(&mut self, line: String) {
-        let mut hasher = DefaultHasher::new();
-        self.hash.hash(&mut hasher);
-        line.hash(&mut hasher);
-        self.hash = hasher.finish();
+        self.hash = hash_of(&(self.hash, &line));
         self.lines.push(line);
     }
 

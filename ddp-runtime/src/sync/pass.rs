@@ -1,10 +1,10 @@
 //! What is remembered of a backward: the leaves it reaches, what all ranks reduce for them, and how far it is.
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use crate::comm::Work;
 use crate::control::PendingHeaders;
+use crate::hash::hash_of;
 use crate::hook::GradBucket;
 use crate::sync::bucket::Run;
 
@@ -127,12 +127,4 @@ impl Pass {
         // A leaf that was numbered after this pass began is outside it.
         self.progress.get(id as usize).copied().unwrap_or_default()
     }
-}
-
-/// A hash that all ranks, which run one binary, compute alike.
-pub(super) fn hash_of(value: &(impl Hash + ?Sized)) -> u64 {
-    // Fixed keys.
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
 }

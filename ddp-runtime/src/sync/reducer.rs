@@ -27,6 +27,7 @@ use crate::control::{Header, Operation};
 use crate::data::weight::Counts;
 use crate::error::{During, Error, Result};
 use crate::group::Group;
+use crate::hash::hash_of;
 use crate::hook::{CommHook, GradBucket, Gradient, HookComm};
 use crate::options::{Debug, Options, Uneven};
 use crate::sync::accumulate::Accumulation;
@@ -34,7 +35,7 @@ use crate::sync::agree;
 use crate::sync::bucket::{Run, Shape};
 use crate::sync::layout::Layout;
 use crate::sync::leaf::LeafTable;
-use crate::sync::pass::{Launched, Pass, Plan, Progress, Walk, hash_of};
+use crate::sync::pass::{Launched, Pass, Plan, Progress, Walk};
 use crate::sync::stores::{Fresh, StoreSet, spread};
 use crate::trace;
 

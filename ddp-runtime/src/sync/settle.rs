@@ -7,8 +7,9 @@ use crate::control::Header;
 use crate::data::weight::Counts;
 use crate::error::{During, Error, Result};
 use crate::group::Group;
+use crate::hash::hash_of;
 use crate::sync::agree;
-use crate::sync::pass::{Pass, Progress, hash_of};
+use crate::sync::pass::{Pass, Progress};
 use crate::sync::reducer::{REDUCING, Reducer, in_group};
 
 impl Reducer {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use tch::Tensor;
 
 use crate::error::Result;
-use crate::sync::pass::{Plan, Walk, hash_of};
+use crate::hash::hash_of;
+use crate::sync::pass::{Plan, Walk};
 use crate::sync::reducer::Reducer;
 
 /// How many different sequences of leaves are remembered: a model has few kinds of backward.

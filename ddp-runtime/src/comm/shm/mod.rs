@@ -101,15 +101,13 @@ impl Shm {
         let ticket = Ticket { serial: 0, fd: all[0][1] as u32, bytes: all[0][2].cast_unsigned() };
         let state = State::open(rank, pids, ticket);
         let problem = state.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        let problems = control.gather_bytes(watch, problem.as_bytes())?;
+        let problems = control.gather_texts(watch, &problem)?;
         // The ring's own segment may close now: everyone has mapped it.
         drop(own);
         let first = problems.iter().enumerate().find(|(_, text)| !text.is_empty());
         Ok(match (first, state) {
             (None, Ok(state)) => Ok(Self { state: Arc::new(Mutex::new(state)) }),
-            (Some((rank, text)), _) => {
-                Err(format!("rank {rank}: {}", String::from_utf8_lossy(text)))
-            }
+            (Some((rank, text)), _) => Err(format!("rank {rank}: {text}")),
             (None, Err(error)) => Err(error.to_string()),
         })
     }
