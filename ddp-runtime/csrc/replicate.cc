@@ -7,7 +7,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -161,20 +160,4 @@ int ddp_thread_enter(const DdpThreadState* state, int device, DdpThreadEntered**
 
 void ddp_thread_leave(DdpThreadEntered* entered) {
   delete entered;
-}
-
-int ddp_random_state(int device, DdpTensor* out) {
-  return guarded([&] {
-    auto generator = at::globalContext().defaultGenerator(device_of(device));
-    std::lock_guard<std::mutex> lock(generator.mutex());
-    *out = new at::Tensor(generator.get_state());
-  });
-}
-
-int ddp_set_random_state(int device, DdpTensor state) {
-  return guarded([&] {
-    auto generator = at::globalContext().defaultGenerator(device_of(device));
-    std::lock_guard<std::mutex> lock(generator.mutex());
-    generator.set_state(tensor_of(state));
-  });
 }

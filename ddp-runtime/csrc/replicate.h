@@ -30,9 +30,6 @@ void ddp_thread_state_free(DdpThreadState* state);
 // Until ddp_thread_leave() on the same thread, this thread has that state, and the device is its current one.
 int ddp_thread_enter(const DdpThreadState* state, int device, DdpThreadEntered** out);
 void ddp_thread_leave(DdpThreadEntered* entered);
-// The state of a device's default generator.
-int ddp_random_state(int device, DdpTensor* out);
-int ddp_set_random_state(int device, DdpTensor state);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@
 //! (gradients and variable stores), [`data`] (samplers and shared iterators), [`checkpoint`], `output`, `save`, `random`, `device`.
 //! `macro_support` is what the attribute's expansion calls. ARCHITECTURE.md in the repository has the map.
 
+mod advice;
 mod bridge;
 pub mod checkpoint;
 mod collective;

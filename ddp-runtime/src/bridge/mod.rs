@@ -17,14 +17,14 @@ mod tensor;
 
 use std::ffi::{CStr, CString, c_int, c_void};
 
+use tch::Device;
+
 pub(crate) use cuda::{current_stream, libtorch_folder, set_device};
 pub(crate) use engine::{BackwardKind, BackwardObserver, Leaf, Route};
 pub(crate) use gloo::{GlooGroup, GlooWork};
 pub(crate) use optimizer::{OptimizerHandle, load_optimizer};
 pub(crate) use random::{generator_state, set_generator_state};
-pub(crate) use replicate::{
-    Copies, ThreadState, in_a_graph, random_state, replicate, set_random_state, version,
-};
+pub(crate) use replicate::{Copies, ThreadState, in_a_graph, replicate, version};
 pub(crate) use store::{StoreRole, TcpStore};
 pub(crate) use tensor::{
     GradState, checksum, data_alias, grad_into_view, identity, multinomial, randperm, set_grad,
@@ -69,6 +69,16 @@ fn check(status: c_int) -> Result<()> {
 
 fn c_string(text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| BridgeError::new(format!("{text:?} holds a NUL byte")))
+}
+
+/// The number that the bridge knows a device by.
+fn device_number(device: Device) -> Result<c_int> {
+    match device {
+        Device::Cpu => Ok(-1),
+        Device::Cuda(index) => c_int::try_from(index)
+            .map_err(|_| BridgeError::new(format!("there is no GPU number {index}"))),
+        other => Err(BridgeError::new(format!("{other:?} is neither the CPU nor a GPU of CUDA"))),
+    }
 }
 
 /// Makes `TORCH_CPP_LOG_LEVEL` count in this process, as it does under Python.

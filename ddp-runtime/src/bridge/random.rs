@@ -1,24 +1,13 @@
 //! The states of libtorch's default generators.
-use std::ffi::c_int;
 use std::ptr;
 
 use tch::Device;
 
-use super::{BridgeError, Result, check, sys, take_bytes};
-
-/// The generator's number in the bridge: -1 for the CPU, else the CUDA device.
-fn index(device: Device) -> Result<c_int> {
-    match device {
-        Device::Cpu => Ok(-1),
-        // A device's index is small.
-        Device::Cuda(index) => Ok(index as c_int),
-        other => Err(BridgeError::new(format!("{other:?} has no generator that can be saved"))),
-    }
-}
+use super::{Result, check, device_number, sys, take_bytes};
 
 /// The state of the default generator of `device`.
 pub(crate) fn generator_state(device: Device) -> Result<Vec<u8>> {
-    let index = index(device)?;
+    let index = device_number(device)?;
     let mut state: Vec<u8> = Vec::new();
     let context = ptr::from_mut(&mut state).cast();
     // SAFETY: `take_bytes` is called during the call only, with `context`, which is a vector.
@@ -28,7 +17,7 @@ pub(crate) fn generator_state(device: Device) -> Result<Vec<u8>> {
 
 /// Replaces the state of the default generator of `device`.
 pub(crate) fn set_generator_state(device: Device, state: &[u8]) -> Result<()> {
-    let index = index(device)?;
+    let index = device_number(device)?;
     // SAFETY: the bytes are copied during the call.
     check(unsafe { sys::ddp_generator_set_state(index, state.as_ptr(), state.len()) })
 }

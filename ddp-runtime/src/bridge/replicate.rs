@@ -5,18 +5,7 @@ use std::ptr;
 use tch::{Device, Tensor};
 
 use super::sys::{self, DdpThreadEntered, DdpThreadState, TensorPtr, ptr as tensor_ptr};
-use super::tensor::owned;
-use super::{BridgeError, Result, check};
-
-/// The number that the bridge knows a device by.
-fn number(device: Device) -> Result<c_int> {
-    match device {
-        Device::Cpu => Ok(-1),
-        Device::Cuda(index) => c_int::try_from(index)
-            .map_err(|_| BridgeError::new(format!("there is no GPU number {index}"))),
-        other => Err(BridgeError::new(format!("{other:?} is neither the CPU nor a GPU of CUDA"))),
-    }
-}
+use super::{BridgeError, Result, check, device_number};
 
 /// How often the tensor was written to.
 pub(crate) fn version(tensor: &Tensor) -> Result<i64> {
@@ -52,7 +41,7 @@ pub(crate) fn replicate(sources: &[Tensor], replicas: &[Copies<'_>]) -> Result<(
         return Err(BridgeError::new("a replica has not as many variables as the first"));
     }
     let devices: Vec<c_int> =
-        replicas.iter().map(|copies| number(copies.device)).collect::<Result<_>>()?;
+        replicas.iter().map(|copies| device_number(copies.device)).collect::<Result<_>>()?;
     let pointers: Vec<TensorPtr> = sources.iter().map(tensor_ptr).collect();
     let tensors = replicas.iter().flat_map(|copies| copies.tensors);
     let copies: Vec<TensorPtr> = tensors.map(tensor_ptr).collect();
@@ -94,7 +83,9 @@ impl ThreadState {
     pub(crate) fn within<T>(&self, device: Device, body: impl FnOnce() -> T) -> Result<T> {
         let mut entered = Entered { raw: ptr::null_mut() };
         // SAFETY: the state is alive; the guard stays on this thread and goes before it does.
-        check(unsafe { sys::ddp_thread_enter(self.raw, number(device)?, &mut entered.raw) })?;
+        check(unsafe {
+            sys::ddp_thread_enter(self.raw, device_number(device)?, &mut entered.raw)
+        })?;
         let value = body();
         drop(entered);
         Ok(value)
@@ -118,18 +109,4 @@ impl Drop for Entered {
         // SAFETY: null, or from ddp_thread_enter on this thread, and freed once.
         unsafe { sys::ddp_thread_leave(self.raw) }
     }
-}
-
-/// The state of a device's default generator of random numbers.
-pub(crate) fn random_state(device: Device) -> Result<Tensor> {
-    let mut raw = ptr::null_mut();
-    // SAFETY: the pointer is written during the call.
-    check(unsafe { sys::ddp_random_state(number(device)?, &mut raw) })?;
-    Ok(owned(raw))
-}
-
-/// Puts a device's default generator into a state that [`random_state`] has given.
-pub(crate) fn set_random_state(device: Device, state: &Tensor) -> Result<()> {
-    // SAFETY: the tensor is alive during the call.
-    check(unsafe { sys::ddp_set_random_state(number(device)?, tensor_ptr(state)) })
 }

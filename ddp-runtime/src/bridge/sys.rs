@@ -174,8 +174,6 @@ unsafe extern "C" {
         out: *mut *mut DdpThreadEntered,
     ) -> c_int;
     pub(super) fn ddp_thread_leave(entered: *mut DdpThreadEntered);
-    pub(super) fn ddp_random_state(device: c_int, out: *mut TensorPtr) -> c_int;
-    pub(super) fn ddp_set_random_state(device: c_int, state: TensorPtr) -> c_int;
 
     pub(super) fn ddp_unscale_gradients(
         parameters: *const TensorPtr,

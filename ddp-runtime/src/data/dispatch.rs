@@ -11,10 +11,10 @@ use super::parcel::{self, Label};
 use super::part::Part;
 use super::weight::Holder;
 use super::{BoxError, DataError, Share, TensorTree};
+use crate::advice;
 use crate::control::Operation;
 use crate::error::{During, Error, Result};
 use crate::hash::hash_of;
-use crate::macro_support;
 use crate::session::{self, Session};
 use crate::steps;
 
@@ -66,7 +66,7 @@ where
 {
     let session = session::current();
     if session.is_some() {
-        macro_support::dealt_out();
+        advice::dealt_out();
     }
     let reads = session.as_ref().is_none_or(|session| session.topology().is_main());
     Dispatched {

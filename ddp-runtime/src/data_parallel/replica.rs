@@ -189,13 +189,13 @@ fn checked(name: &str, source: &Tensor, variable: &Tensor) -> std::result::Resul
 fn without_drawing<T>(devices: &[Device], body: impl FnOnce() -> Result<T>) -> Result<T> {
     let mut devices = devices.to_vec();
     devices.push(Device::Cpu);
-    let states: Vec<(Device, Tensor)> = devices
+    let states: Vec<(Device, Vec<u8>)> = devices
         .into_iter()
-        .map(|device| Ok((device, bridge::random_state(device).during(super::REPLICATING)?)))
+        .map(|device| Ok((device, bridge::generator_state(device).during(super::REPLICATING)?)))
         .collect::<Result<_>>()?;
     let value = body();
     for (device, state) in states {
-        bridge::set_random_state(device, &state).during(super::REPLICATING)?;
+        bridge::set_generator_state(device, &state).during(super::REPLICATING)?;
     }
     value
 }

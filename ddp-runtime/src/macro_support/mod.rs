@@ -2,15 +2,12 @@
 //!
 //! Each is a thin cover over public API. Where the attribute cannot know a type, the function takes any type and acts on
 //! those it knows (`Any`), or the expansion lets method resolution choose (`probe`).
-mod advice;
 mod bars;
 mod dealt;
 mod files;
 mod leave;
 mod marked;
 mod probe;
-
-pub(crate) use advice::dealt_out;
 
 use std::any::Any;
 use std::cell::Cell;
@@ -19,6 +16,7 @@ use std::time::Duration;
 use tch::nn::VarStore;
 use tch::{Device, Kind, TchError, Tensor};
 
+use crate::advice;
 use crate::data::{Order, ShardedIter2, epoch as clock};
 use crate::device as devices;
 use crate::error::{Error, Result};

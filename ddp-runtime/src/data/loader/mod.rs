@@ -22,7 +22,7 @@ use super::deal::{Pass, Rule};
 use super::epoch::{self, Passes};
 use super::weight::Holder;
 use super::{LoaderState, Order, Remainder, Sampler, Share, StateError};
-use crate::macro_support;
+use crate::advice;
 use crate::options::Batch;
 use crate::scope::current_share;
 use crate::session;
@@ -284,7 +284,7 @@ impl<B: Send + 'static> DataLoader<B> {
     fn begin(&self) -> Result<Batches<B>, LoaderError> {
         let begin = self.next_pass()?;
         if !begin.share.is_alone() {
-            macro_support::dealt_out();
+            advice::dealt_out();
         }
         let seed = PassSeed::new(begin.order.seed, begin.order.epoch);
         match &self.sampler {

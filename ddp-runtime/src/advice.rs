@@ -22,7 +22,7 @@ fn notes() -> MutexGuard<'static, Notes> {
 }
 
 /// An outermost scope begins.
-pub(super) fn begin() {
+pub(crate) fn begin() {
     let mut notes = notes();
     notes.dealt_out = false;
     notes.stores.clear();
@@ -34,12 +34,12 @@ pub(crate) fn dealt_out() {
 }
 
 /// The function has this store.
-pub(super) fn store(store: &VarStore) {
+pub(crate) fn store(store: &VarStore) {
     notes().stores.push(Arc::downgrade(&store.variables_));
 }
 
 /// The outermost scope, called `name`, is left well after `backwards` of them.
-pub(super) fn end(name: &str, world_size: usize, backwards: i64) {
+pub(crate) fn end(name: &str, world_size: usize, backwards: i64) {
     let mut notes = notes();
     let is_empty = |store: &Weak<Mutex<Variables>>| {
         let Some(variables) = store.upgrade() else { return false };
