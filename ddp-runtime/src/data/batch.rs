@@ -3,6 +3,7 @@
 use tch::Tensor;
 
 use super::DataError;
+use super::tuples::each_tuple;
 
 /// How many samples something has, as far as it is a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -269,9 +270,4 @@ macro_rules! columns {
         }
     };
 }
-columns!(A 0);
-columns!(A 0, B 1);
-columns!(A 0, B 1, C 2);
-columns!(A 0, B 1, C 2, D 3);
-columns!(A 0, B 1, C 2, D 3, E 4);
-columns!(A 0, B 1, C 2, D 3, E 4, F 5);
+each_tuple!(columns);

@@ -5,6 +5,8 @@ use std::hash::{BuildHasher, Hash};
 
 use tch::{Kind, TchError, Tensor};
 
+use super::tuples::each_tuple;
+
 /// A sample of which the loader can make batches by itself.
 ///
 /// | sample | batch |
@@ -174,12 +176,7 @@ macro_rules! tuples {
         }
     };
 }
-tuples!(A 0);
-tuples!(A 0, B 1);
-tuples!(A 0, B 1, C 2);
-tuples!(A 0, B 1, C 2, D 3);
-tuples!(A 0, B 1, C 2, D 3, E 4);
-tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
+each_tuple!(tuples);
 
 /// Element by element: the `k`-th batch is that of the samples' `k`-th elements.
 fn by_element<T: Collate>(

@@ -40,6 +40,7 @@ mod split;
 mod state;
 mod text;
 mod tree;
+mod tuples;
 pub(crate) mod weight;
 mod weighted;
 

@@ -2,6 +2,8 @@
 
 use tch::Tensor;
 
+use super::tuples::each_tuple;
+
 /// A batch that is made of tensors and nothing else: a tensor, or a tuple or array of such batches.
 ///
 /// Implement it for a batch type of your own by naming its tensors in one order both ways.
@@ -47,12 +49,7 @@ macro_rules! tuples {
         }
     };
 }
-tuples!(A 0);
-tuples!(A 0, B 1);
-tuples!(A 0, B 1, C 2);
-tuples!(A 0, B 1, C 2, D 3);
-tuples!(A 0, B 1, C 2, D 3, E 4);
-tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
+each_tuple!(tuples);
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@ use std::sync::Once;
 use tch::{Cuda, TchError, Tensor};
 
 use super::error::LoaderError;
+use crate::data::tuples::each_tuple;
 use crate::device::device;
 use crate::output;
 
@@ -44,12 +45,7 @@ macro_rules! tuples {
         }
     };
 }
-tuples!(A 0);
-tuples!(A 0, B 1);
-tuples!(A 0, B 1, C 2);
-tuples!(A 0, B 1, C 2, D 3);
-tuples!(A 0, B 1, C 2, D 3, E 4);
-tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
+each_tuple!(tuples);
 
 impl<T: PinMemory> PinMemory for Vec<T> {
     fn pin_memory(self) -> Result<Self, TchError> {
