@@ -128,8 +128,13 @@ use proc_macro::TokenStream;
 /// let options = Options { backend: Backend::Gloo, ..Options::default() };
 /// ```
 ///
-/// **`sync_batch_norm`**: batch normalisation uses the mean and variance over all ranks. Without the attribute:
-/// `torch.nn.SyncBatchNorm` in PyTorch; in tch there is nothing to convert.
+/// **`sync_batch_norm`**: batch normalisation uses the mean and variance over all ranks, as `torch.nn.SyncBatchNorm`
+/// does in PyTorch. There is nothing to convert; `local_batch_norm(&vs)` leaves a store out, and
+/// `sync_batch_norm(&vs)` does it for one store without the option.
+///
+/// ```ignore
+/// let options = Options { sync_batch_norm: true, ..Options::default() };
+/// ```
 ///
 /// **`seed = 7`**: the order of shared data, and of what no `manual_seed` decides.
 ///

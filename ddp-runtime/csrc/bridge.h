@@ -20,6 +20,7 @@ typedef struct DdpStore DdpStore;
 typedef struct DdpGroup DdpGroup;
 typedef struct DdpWork DdpWork;
 typedef struct DdpLeaf DdpLeaf;
+typedef struct DdpBatchNorm DdpBatchNorm;
 
 // ---- error.cc: texts, and what is set once a process
 const char* ddp_error(void);
@@ -112,13 +113,14 @@ int ddp_cuda_current_stream(int ordinal, void** out);
 typedef struct {
   void* context;
   // A backward is about to begin. `leaves` are the parameters that it will reach (borrowed, in the order of the walk) and
-  // `identities` what tells them apart. `may_leave_undefined`: some of them may end without a gradient. `scale` is to be
-  // applied to the gradients at the roots.
+  // `identities` what tells them apart. `batch_norms` counts the synchronised layers on the way. `may_leave_undefined`: some
+  // leaves may end without a gradient. `scale` is to be applied to the gradients at the roots.
   int (*begin)(
       void* context,
       const DdpTensor* leaves,
       const uintptr_t* identities,
       size_t count,
+      size_t batch_norms,
       int create_graph,
       int may_leave_undefined,
       double* scale);
@@ -135,6 +137,20 @@ int ddp_engine_route(const DdpCallbacks* callbacks);
 // Hooks a leaf; the gradient accumulator is kept alive until ddp_leaf_free().
 int ddp_leaf_watch(DdpTensor tensor, uint32_t id, DdpLeaf** out);
 void ddp_leaf_free(DdpLeaf* leaf);
+
+// ---- batch_norm.cc: batch normalisation over all ranks
+typedef struct {
+  // `layer` becomes the number of the layer whose running means are the tensor with this identity (0: it has none) where its
+  // training is to be synchronised, else 0. On any thread.
+  int (*select)(uintptr_t running_mean, uint64_t* layer);
+  // Turns this rank's count of values a channel, means and (biased) variances into those of all ranks.
+  int (*forward)(uint64_t layer, size_t channels, double* count, double* means, double* variances);
+  // Turns this rank's sums over values, of gradients and of gradients times normalised inputs, into those of all ranks.
+  int (*backward)(uint64_t layer, size_t channels, double* sums, double* products);
+} DdpBatchNormCallbacks;
+// Until ddp_batch_norm_remove(), batch_norm asks `callbacks`, which must live as long. One at a time.
+int ddp_batch_norm_install(const DdpBatchNormCallbacks* callbacks, DdpBatchNorm** out);
+void ddp_batch_norm_remove(DdpBatchNorm* installed);
 
 #ifdef __cplusplus
 }

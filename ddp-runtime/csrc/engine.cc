@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "batch_norm.h"
 #include "error.h"
 
 using ddp::guarded;
@@ -43,6 +44,8 @@ struct Reached {
   std::vector<DdpTensor> leaves;
   std::vector<uintptr_t> identities;
   bool may_leave_undefined = false;
+  // Layers on the way whose backward is a collective.
+  size_t batch_norms = 0;
 };
 
 // Whether a node may hand on no gradient at all where it got one. libtorch's own do so in few places (a norm of order 0, a
@@ -54,7 +57,7 @@ bool may_leave_undefined(Node& node) {
     return found->second;
   }
   const std::string name = node.name();
-  bool may = name.find("CppNode") != std::string::npos || name.find("PyNode") != std::string::npos;
+  bool may = (name.find("CppNode") != std::string::npos && !ddp::is_batch_norm(node)) || name.find("PyNode") != std::string::npos;
   for (const char* prefix :
        {"NormBackward", "LinalgVectorNorm", "LinalgEig", "LinalgSvd", "LinalgQr", "LinalgLu", "LinalgLdl",
         "torch::autograd::UndefinedGrad"}) {
@@ -94,6 +97,9 @@ Reached reached_leaves(
       }
       continue;
     }
+    if (ddp::exchanges_in_backward(*node)) {
+      ++reached.batch_norms;
+    }
     reached.may_leave_undefined = reached.may_leave_undefined || may_leave_undefined(*node);
     for (const auto& edge : node->next_edges()) {
       visit(edge.function.get());
@@ -129,6 +135,7 @@ class SynchronisingEngine : public Engine {
         reached.leaves.data(),
         reached.identities.data(),
         reached.leaves.size(),
+        reached.batch_norms,
         create_graph ? 1 : 0,
         reached.may_leave_undefined ? 1 : 0,
         &scale));

@@ -41,9 +41,13 @@ pub(crate) enum Operation {
     Checkpoint,
     /// Go on from a checkpoint.
     Resume,
+    /// Take the statistics of a batch over all ranks, in a forward.
+    NormForward,
+    /// Take the gradients of those statistics, in a backward.
+    NormBackward,
 }
 
-const OPERATIONS: [Operation; 13] = [
+const OPERATIONS: [Operation; 15] = [
     Operation::Backward,
     Operation::Gradients,
     Operation::Leave,
@@ -57,6 +61,8 @@ const OPERATIONS: [Operation; 13] = [
     Operation::Epoch,
     Operation::Checkpoint,
     Operation::Resume,
+    Operation::NormForward,
+    Operation::NormBackward,
 ];
 
 impl Operation {
@@ -99,6 +105,12 @@ impl Operation {
             Operation::Epoch => format!("beginning its first epoch after {count} backwards"),
             Operation::Checkpoint => format!("saving a checkpoint after {count} backwards"),
             Operation::Resume => format!("resuming from a checkpoint after {count} backwards"),
+            Operation::NormForward => {
+                format!("in the forward of a synchronised BatchNorm after {count} backwards")
+            }
+            Operation::NormBackward => {
+                format!("in the backward of a synchronised BatchNorm after {count} backwards")
+            }
         }
     }
 }
@@ -118,13 +130,15 @@ pub(crate) struct Header {
     pub(crate) extra: i64,
     /// The backward may leave a leaf that it reaches without a gradient.
     pub(crate) may_leave_undefined: bool,
+    /// How many collectives of synchronised layers a backward will call from inside.
+    pub(crate) batch_norms: i64,
     /// Whether the rank stands aside and lets the others do this (see [`uneven`]). Then `operation`, `subject` and `extra` are
     /// those of the lead. Not on the wire: what the ranks have announced decides it.
     pub(crate) aside: bool,
 }
 
 /// Words of a header on the wire.
-const WORDS: usize = 7;
+const WORDS: usize = 8;
 
 impl Header {
     fn encode(&self, sequence: i64) -> [i64; WORDS] {
@@ -136,26 +150,41 @@ impl Header {
             self.table.cast_signed(),
             self.extra,
             i64::from(self.may_leave_undefined),
+            self.batch_norms,
         ]
     }
 
     /// A header that announces `operation` and nothing else.
     pub(crate) fn new(operation: Operation, backwards: i64) -> Self {
-        let (subject, table, extra) = (0, 0, 0);
-        let (may_leave_undefined, aside) = (false, false);
-        Self { operation, backwards, subject, table, extra, may_leave_undefined, aside }
+        Self {
+            operation,
+            backwards,
+            subject: 0,
+            table: 0,
+            extra: 0,
+            may_leave_undefined: false,
+            batch_norms: 0,
+            aside: false,
+        }
     }
 
     fn decode(words: &[i64]) -> Option<(i64, Self)> {
-        let [sequence, operation, backwards, subject, table, extra, undefined] = *words else {
+        let [sequence, operation, backwards, subject, table, extra, undefined, batch_norms] =
+            *words
+        else {
             return None;
         };
         let operation = Operation::from_code(operation)?;
         let (subject, table) = (subject.cast_unsigned(), table.cast_unsigned());
         let may_leave_undefined = undefined != 0;
-        let aside = false;
-        let header =
-            Self { operation, backwards, subject, table, extra, may_leave_undefined, aside };
+        let header = Self {
+            subject,
+            table,
+            extra,
+            may_leave_undefined,
+            batch_norms,
+            ..Self::new(operation, backwards)
+        };
         Some((sequence, header))
     }
 }

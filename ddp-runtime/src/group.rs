@@ -15,8 +15,9 @@ use crate::control::{Control, Header, Operation, PendingHeaders};
 use crate::error::{During, Error, Result};
 use crate::options::{Backend, Options};
 use crate::output;
+use crate::hash::hash_of;
 use crate::trace;
-use crate::uneven::Course;
+use crate::uneven::{self, Course};
 use crate::watch::{Notice, Watch};
 
 /// What this process keeps of the job for its whole life.
@@ -28,11 +29,22 @@ struct Stores {
     watch: Arc<TcpStore>,
 }
 
+/// What carries values from inside a forward or backward, where operations of the data plane may be under way.
+enum Lane {
+    /// Shared memory, to be set up when it is first needed.
+    WantsShared,
+    /// A ring of its own in shared memory.
+    Shared(Shm),
+    /// The control plane.
+    Control,
+}
+
 /// All ranks of a scope, connected.
 pub(crate) struct Group {
     topology: Topology,
     control: Control,
     data: Box<dyn Communicator>,
+    lane: Lane,
     watch: Watch,
     serves_store: bool,
     backwards: i64,
@@ -68,6 +80,8 @@ impl Group {
         };
         let mut control = Control::new(connect("control")?, topology.world_size, options.uneven);
         let data = data_plane(launch, options, &mut control, &watch, &connect)?;
+        let wants_shared = one_host(launch) && options.backend != Backend::Gloo;
+        let lane = if wants_shared { Lane::WantsShared } else { Lane::Control };
         if let Some(path) = &options.trace {
             trace::start(path, generation, topology, &control, &watch)?;
         }
@@ -75,7 +89,7 @@ impl Group {
         let serves_store = hosted_by_rank_0 && topology.is_main();
         let aside = vec![false; topology.world_size];
         let course = Course::default();
-        Ok(Self { topology, control, data, watch, serves_store, backwards: 0, course, aside })
+        Ok(Self { topology, control, data, lane, watch, serves_store, backwards: 0, course, aside })
     }
 
     pub(crate) fn topology(&self) -> Topology {
@@ -166,6 +180,67 @@ impl Group {
     /// What has become of ranks that took different numbers of steps.
     pub(crate) fn course(&mut self) -> &mut Course {
         &mut self.course
+    }
+
+    /// Every rank's values, two a channel and perhaps one more, from inside a forward or backward of `layer`.
+    pub(crate) fn exchange_in_pass(
+        &mut self,
+        operation: Operation,
+        layer: &str,
+        values: &[f64],
+    ) -> Result<Vec<Vec<f64>>> {
+        let headers = self.announce(operation, hash_of(layer), values.len() as i64)?;
+        self.check_layers(&headers, layer)?;
+        self.gather_values(values)
+    }
+
+    /// As [`exchange_in_pass`](Self::exchange_in_pass), for a rank that stands aside: it has no values, so all are zero.
+    pub(crate) fn accompany_in_pass(&mut self, headers: &[Header]) -> Result<()> {
+        self.check_layers(headers, "nothing")?;
+        let length = usize::try_from(headers[uneven::lead(headers)].extra).unwrap_or(0);
+        self.gather_values(&vec![0.0; length]).map(drop)
+    }
+
+    fn check_layers(&mut self, headers: &[Header], layer: &str) -> Result<()> {
+        let lead = uneven::lead(headers);
+        let other = |header: &Header| header.subject != headers[lead].subject;
+        let Some(rank) = headers.iter().position(other) else { return Ok(()) };
+        let layers = self.control.gather_bytes(&self.watch, layer.as_bytes())?;
+        let name = |rank: usize| String::from_utf8_lossy(&layers[rank]);
+        Err(Error::mismatch(
+            format!("rank {lead} trains {}, rank {rank} {}", name(lead), name(rank)),
+            "run synchronised BatchNorm layers in the same order on all ranks",
+        ))
+    }
+
+    fn gather_values(&mut self, values: &[f64]) -> Result<Vec<Vec<f64>>> {
+        let operation = "exchanging statistics of a batch";
+        if let Lane::WantsShared = self.lane {
+            let Topology { rank, world_size, .. } = self.topology;
+            self.lane = match Shm::connect(&mut self.control, &self.watch, rank, world_size)? {
+                Ok(shm) => Lane::Shared(shm),
+                Err(_) => Lane::Control,
+            };
+        }
+        let Lane::Shared(lane) = &self.lane else {
+            let words: Vec<i64> =
+                values.iter().map(|value| value.to_bits().cast_signed()).collect();
+            let all = self.control.gather_words(&self.watch, &words)?;
+            let value = |word: i64| f64::from_bits(word.cast_unsigned());
+            return Ok(all
+                .into_iter()
+                .map(|words| words.into_iter().map(value).collect())
+                .collect());
+        };
+        let input = Tensor::from_slice(values);
+        let length = (values.len() * self.topology.world_size) as i64;
+        let output = Tensor::f_zeros([length], (Kind::Double, Device::Cpu)).during(operation)?;
+        let work = lane
+            .all_gather(&output, &input)
+            .map_err(|error| self.watch.explain(operation, &error))?;
+        self.wait(work.as_ref(), operation)?;
+        let all = Vec::<f64>::try_from(output).during(operation)?;
+        Ok(all.chunks(values.len()).map(<[f64]>::to_vec).collect())
     }
 
     /// Waits for an operation of the data plane.

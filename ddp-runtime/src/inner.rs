@@ -42,24 +42,26 @@ impl Inner {
             if !headers[rank].aside {
                 return Ok(headers);
             }
-            self.accompany(&headers)?;
+            self.accompany(&headers, header)?;
         }
     }
 
-    /// Gives ranks that have stood aside the weights and buffers of those that have not.
+    /// Before a save and at the end all ranks have the same: the weights of those that have not stood aside, and the lead's
+    /// buffers, which a forward without a backward has changed on each rank in its own way.
     fn catch_up(&mut self) -> Result<()> {
         match self.group.course().take_stale() {
             Some(source) => self.reducer.spread_weights(&self.group, source),
-            None => Ok(()),
+            None => self.reducer.spread_buffers(&self.group),
         }
     }
 
-    /// Takes part in what the other ranks do, with nothing to add.
-    fn accompany(&mut self, headers: &[Header]) -> Result<()> {
+    /// Takes part in what the other ranks do, with nothing to add. `own` is what this rank has announced.
+    fn accompany(&mut self, headers: &[Header], own: Header) -> Result<()> {
         let now = headers[uneven::lead(headers)];
         let group = &mut self.group;
         match now.operation {
-            Operation::Backward => self.reducer.accompany(group, headers),
+            Operation::Backward => self.reducer.accompany(group, headers, own),
+            Operation::NormForward | Operation::NormBackward => group.accompany_in_pass(headers),
             Operation::Vote | Operation::Barrier | Operation::Epoch => Ok(()),
             Operation::Save => {
                 let (control, watch) = group.control();

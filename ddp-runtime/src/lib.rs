@@ -1,10 +1,11 @@
 //! Data-parallel training for [`tch`]: the runtime behind `#[distributed]`, and the same things to call by hand.
 //!
 //! Rooms: [`Scope`] (begin and end), `session` (what a scope shares), `group` (store, control plane, data plane), `sync`
-//! (gradients and variable stores), [`data`] (samplers and shared iterators), [`checkpoint`], `output`, `save`, `random`, `device`.
+//! (gradients and variable stores), `batch_norm`, [`data`] (samplers and shared iterators), [`checkpoint`], `output`, `save`, `random`, `device`.
 //! `macro_support` is what the attribute's expansion calls. ARCHITECTURE.md in the repository has the map.
 
 mod advice;
+mod batch_norm;
 mod bridge;
 pub mod checkpoint;
 mod collective;
@@ -43,6 +44,7 @@ mod world;
 #[doc(hidden)]
 pub use macro_support as __private;
 
+pub use batch_norm::{local_batch_norm, sync_batch_norm};
 pub use checkpoint::{Checkpoints, Progress};
 pub use comm::ReduceOp;
 pub use data::SplitBatch;

@@ -161,6 +161,9 @@ pub struct Options {
     pub compress: Compress,
     /// What is checked. `DDP_DEBUG`: `off`, `checksum` (every 100 averaged backwards), `checksum:N` (every N).
     pub debug: Debug,
+    /// Whether mean and variance in `BatchNorm` layers are taken over all ranks: see
+    /// [`sync_batch_norm`](crate::sync_batch_norm()), which does so for one store. `DDP_SYNC_BATCH_NORM`: `true`, `false`.
+    pub sync_batch_norm: bool,
     /// Who prints. `DDP_PRINT`: `main`, `all`.
     pub print: Print,
     /// What becomes of freed memory. `DDP_MALLOC`: `keep`, `system`.
@@ -183,6 +186,7 @@ impl Default for Options {
             uneven: Uneven::Error,
             compress: Compress::None,
             debug: Debug::Off,
+            sync_batch_norm: false,
             print: Print::Main,
             malloc: Malloc::Keep,
             trace: None,
@@ -218,11 +222,11 @@ impl Options {
 
     /// The options that must be the same on all ranks, one a line.
     pub(crate) fn shared(&self) -> String {
-        let Self { batch, loss, seed, bucket_bytes, accumulate, uneven, compress, debug, .. } =
-            self;
+        let Self { batch, loss, seed, bucket_bytes, accumulate, uneven, .. } = self;
+        let Self { compress, debug, sync_batch_norm, .. } = self;
         format!(
             "batch = {batch:?}\nloss = {loss:?}\nseed = {seed}\nbucket_bytes = {bucket_bytes}\naccumulate = {accumulate}\n\
-             uneven = {uneven:?}\ncompress = {compress:?}\ndebug = {debug:?}"
+             uneven = {uneven:?}\ncompress = {compress:?}\ndebug = {debug:?}\nsync_batch_norm = {sync_batch_norm}"
         )
     }
 
@@ -257,6 +261,16 @@ impl Options {
         }
         if let Some(value) = get(names::DDP_DEBUG) {
             self.debug = parse_debug(names::DDP_DEBUG, &value)?;
+        }
+        if let Some(value) = get(names::DDP_SYNC_BATCH_NORM) {
+            self.sync_batch_norm = match value.as_str() {
+                "true" | "1" => true,
+                "false" | "0" => false,
+                _ => {
+                    let expected = "write `true` or `false`";
+                    return Err(wrong(names::DDP_SYNC_BATCH_NORM, &value, expected));
+                }
+            };
         }
         if let Some(value) = get(names::DDP_PRINT) {
             self.print = parse_print(names::DDP_PRINT, &value)?;
@@ -412,6 +426,7 @@ mod tests {
         assert_eq!(with("DDP_DEBUG", "checksum").unwrap().debug, Debug::Checksum { every: 100 });
         assert_eq!(with("DDP_DEBUG", "checksum:7").unwrap().debug, Debug::Checksum { every: 7 });
         assert_eq!(with("DDP_UNEVEN", "join").unwrap().uneven, Uneven::Join);
+        assert!(with("DDP_SYNC_BATCH_NORM", "true").unwrap().sync_batch_norm);
         assert_eq!(with("DDP_PRINT", "all").unwrap().print, Print::All);
         assert_eq!(with("DDP_MALLOC", "system").unwrap().malloc, Malloc::System);
         assert_eq!(with("DDP_TRACE", "run.json").unwrap().trace, Some("run.json".into()));
@@ -434,6 +449,7 @@ mod tests {
             ("DDP_COMPRESS", "zip"),
             ("DDP_DEBUG", "checksum:0"),
             ("DDP_UNEVEN", "some"),
+            ("DDP_SYNC_BATCH_NORM", "yes"),
             ("DDP_PRINT", "some"),
             ("DDP_MALLOC", "jemalloc"),
         ] {

@@ -320,6 +320,12 @@ fn check_joined(inner: &Options, outer: &Options) -> Result<()> {
             "write it on the outermost of the two",
         ));
     }
+    if inner.sync_batch_norm && !outer.sync_batch_norm {
+        return Err(Error::unsupported(
+            "sync_batch_norm stands on a function that another one, without it, has called",
+            "write it on the outermost of the two, or give the store to `sync_batch_norm`",
+        ));
+    }
     Ok(())
 }
 

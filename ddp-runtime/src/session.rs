@@ -11,7 +11,8 @@ use ddp_env::{Launch, Topology};
 use tch::Tensor;
 use tch::nn::VarStore;
 
-use crate::bridge::{BackwardKind, BackwardObserver};
+use crate::batch_norm::{Choice, Layers};
+use crate::bridge::{BackwardKind, BackwardObserver, BatchNormKernel, BatchNormObserver};
 use crate::control::Operation;
 use crate::data::weight;
 use crate::error::{Error, Result};
@@ -38,6 +39,9 @@ pub(crate) struct Session {
     thread: ThreadId,
     name: String,
     inner: Mutex<Inner>,
+    batch_norm: Mutex<Layers>,
+    /// While some layers are synchronised.
+    batch_norm_kernel: Mutex<Option<BatchNormKernel>>,
     first_error: Mutex<Option<Error>>,
     weights_equal: AtomicBool,
     turns: AtomicU64,
@@ -65,24 +69,31 @@ impl Session {
     ) -> Result<Arc<Self>> {
         let mut group = Group::connect(launch, generation, &options)?;
         check_options(&mut group, &options)?;
+        let choice = if options.sync_batch_norm { Choice::Synchronised } else { Choice::Local };
         let session = Arc::new(Self {
             topology: launch.topology,
             thread: std::thread::current().id(),
             name: name.to_owned(),
             inner: Mutex::new(Inner { group, reducer: Reducer::new(&options) }),
             options,
+            batch_norm: Mutex::new(Layers::new(choice)),
+            batch_norm_kernel: Mutex::new(None),
             first_error: Mutex::new(None),
             weights_equal: AtomicBool::new(false),
             turns: AtomicU64::new(0),
             epochs_begun: AtomicBool::new(false),
         });
         *current_slot() = Some(Arc::clone(&session));
+        if choice == Choice::Synchronised {
+            session.install_batch_norm()?;
+        }
         Ok(session)
     }
 
     /// No longer the current session.
     pub(crate) fn detach(&self) {
         *current_slot() = None;
+        *self.batch_norm_kernel.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     pub(crate) fn topology(&self) -> Topology {
@@ -110,7 +121,62 @@ impl Session {
 
     /// Adds a store to those that are kept equal.
     pub(crate) fn register(&self, store: &VarStore) {
+        self.batch_norm().know(store);
         self.lock().reducer.stores().register(store);
+    }
+
+    /// Which `BatchNorm` layers are synchronised.
+    pub(crate) fn batch_norm(&self) -> MutexGuard<'_, Layers> {
+        self.batch_norm.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says what becomes of the `BatchNorm` layers of a store.
+    pub(crate) fn choose_batch_norm(&self, store: &VarStore, choice: Choice) -> Result<()> {
+        self.batch_norm().choose(store, choice);
+        match choice {
+            Choice::Synchronised => self.install_batch_norm(),
+            Choice::Local => Ok(()),
+        }
+    }
+
+    fn install_batch_norm(&self) -> Result<()> {
+        let mut kernel = self.batch_norm_kernel.lock().unwrap_or_else(PoisonError::into_inner);
+        if kernel.is_none() {
+            let observer = || current().map(|session| session as Arc<dyn BatchNormObserver>);
+            *kernel = Some(
+                BatchNormKernel::install(observer).during("installing synchronised BatchNorm")?,
+            );
+        }
+        Ok(())
+    }
+
+    /// Every rank's values, from inside a forward or a backward. `layer` is the same on all ranks.
+    pub(crate) fn exchange_in_pass(
+        &self,
+        operation: Operation,
+        layer: &str,
+        values: &[f64],
+    ) -> Result<Vec<Vec<f64>>> {
+        if let Some(first) = self.first_error() {
+            return Err(Error::Poisoned { first: first.to_string() });
+        }
+        // A backward runs on a thread of the engine where the device has one, and its start has been checked.
+        let elsewhere =
+            operation == Operation::NormForward && std::thread::current().id() != self.thread;
+        let result = if vote::is_alone() {
+            Err(Error::unsupported(ALONE, OUT_OF_ALONE))
+        } else if elsewhere {
+            Err(Error::unsupported(
+                format!(
+                    "the training of {layer}, which is synchronised, runs on a thread of its own"
+                ),
+                "run it on the thread that entered the scope, or keep its store local with `local_batch_norm`",
+            ))
+        } else {
+            let Inner { group, reducer } = &mut *self.lock();
+            reducer.settle(group).and_then(|()| group.exchange_in_pass(operation, layer, values))
+        };
+        self.keep(result)
     }
 
     /// Makes all registered stores equal, as far as they are not. After the first time each rank draws its own random
@@ -349,6 +415,11 @@ impl Session {
         result.inspect_err(|error| self.fail(error))
     }
 
+    /// Keeps an error as the one that made the group unusable.
+    pub(crate) fn keep<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|error| self.fail(error))
+    }
+
     /// Keeps the first error, tells the other ranks and the launcher.
     pub(crate) fn fail(&self, error: &Error) {
         {
@@ -439,7 +510,7 @@ impl BackwardObserver for Session {
         trace::begin_backward();
         let result = {
             let inner = &mut *self.lock();
-            inner.reducer.begin(&mut inner.group, leaves, counts, kind.may_leave_undefined)
+            inner.reducer.begin(&mut inner.group, leaves, counts, kind)
         };
         self.in_backward(result)
     }

@@ -127,10 +127,13 @@ impl Course {
 }
 
 fn mismatch(headers: &[Header]) -> Error {
-    let left = headers.iter().any(|header| header.operation == Operation::Leave);
-    let cure = if left {
+    let any = |operation| headers.iter().any(|header| header.operation == operation);
+    let cure = if any(Operation::Leave) {
         "all ranks must take the same number of steps: let them vote on leaving a loop or skipping a batch, and \
          give each the same number of batches"
+    } else if any(Operation::NormForward) {
+        "a synchronised BatchNorm in training mode is a collective: run each of its forwards on all ranks in the same \
+         mode, or keep its variable store local with `local_batch_norm`"
     } else {
         "all ranks must reach the same collectives in the same order: take them out of branches that only some \
          ranks enter"

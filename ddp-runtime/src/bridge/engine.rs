@@ -17,6 +17,8 @@ pub(crate) struct BackwardKind {
     pub(crate) create_graph: bool,
     /// Some leaves may be left without a gradient.
     pub(crate) may_leave_undefined: bool,
+    /// Synchronised BatchNorm layers on the way, each of which calls a collective.
+    pub(crate) batch_norms: usize,
 }
 
 /// Who is told of every outermost backward that stores gradients.
@@ -24,7 +26,8 @@ pub(crate) struct BackwardKind {
 /// An error ends the backward: `Tensor::f_backward` returns it as text.
 pub(crate) trait BackwardObserver: Send + Sync {
     /// A backward is about to begin. `leaves` are what it will reach, in the order of the walk; the number beside each
-    /// tells it apart. Returns the factor for the gradients at the roots.
+    /// tells it apart. On the way are so many `batch_norms` that are synchronised. Returns the factor for the gradients at
+    /// the roots.
     fn begin(
         &self,
         leaves: &[(usize, &Tensor)],
@@ -79,11 +82,11 @@ impl Drop for Route {
 }
 
 /// Runs a callback so that neither a panic nor an error crosses into C++ other than as a status.
-fn reported(body: impl FnOnce() -> std::result::Result<(), String>) -> c_int {
+pub(super) fn reported(body: impl FnOnce() -> std::result::Result<(), String>) -> c_int {
     let text = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return 0,
         Ok(Err(text)) => text,
-        Err(_) => "gradient synchronisation panicked; its message stands above".to_owned(),
+        Err(_) => "synchronisation panicked; its message stands above".to_owned(),
     };
     // SAFETY: the text is copied during the call.
     unsafe { sys::ddp_set_error(text.as_ptr().cast(), text.len()) };
@@ -102,6 +105,7 @@ unsafe extern "C" fn begin(
     leaves: *const TensorPtr,
     identities: *const usize,
     count: usize,
+    batch_norms: usize,
     create_graph: c_int,
     may_leave_undefined: c_int,
     scale: *mut f64,
@@ -121,6 +125,7 @@ unsafe extern "C" fn begin(
         let kind = BackwardKind {
             create_graph: create_graph != 0,
             may_leave_undefined: may_leave_undefined != 0,
+            batch_norms,
         };
         let factor = observer.begin(&leaves, kind)?;
         // SAFETY: as above.

@@ -5,6 +5,7 @@
 // The C interface can only be called through unsafe code; each call names what it relies on.
 #![allow(unsafe_code)]
 
+mod batch_norm;
 mod cuda;
 mod engine;
 mod gloo;
@@ -19,6 +20,7 @@ use std::ffi::{CStr, CString, c_int, c_void};
 
 use tch::Device;
 
+pub(crate) use batch_norm::{BatchNormKernel, BatchNormObserver};
 pub(crate) use cuda::{current_stream, libtorch_folder, set_device};
 pub(crate) use engine::{BackwardKind, BackwardObserver, Leaf, Route};
 pub(crate) use gloo::{GlooGroup, GlooWork};

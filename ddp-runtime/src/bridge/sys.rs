@@ -16,7 +16,7 @@ macro_rules! opaque {
         }
     )*};
 }
-opaque!(DdpStore, DdpGroup, DdpWork, DdpLeaf, DdpThreadState, DdpThreadEntered);
+opaque!(DdpStore, DdpGroup, DdpWork, DdpLeaf, DdpBatchNorm, DdpThreadState, DdpThreadEntered);
 
 /// See `DdpCallbacks` in `bridge.h`.
 #[repr(C)]
@@ -27,12 +27,21 @@ pub(super) struct DdpCallbacks {
         *const TensorPtr,
         *const usize,
         usize,
+        usize,
         c_int,
         c_int,
         *mut f64,
     ) -> c_int,
     pub(super) ready: unsafe extern "C" fn(*mut c_void, u32) -> c_int,
     pub(super) end: unsafe extern "C" fn(*mut c_void, c_int) -> c_int,
+}
+
+/// See `DdpBatchNormCallbacks` in `bridge.h`.
+#[repr(C)]
+pub(super) struct DdpBatchNormCallbacks {
+    pub(super) select: unsafe extern "C" fn(usize, *mut u64) -> c_int,
+    pub(super) forward: unsafe extern "C" fn(u64, usize, *mut f64, *mut f64, *mut f64) -> c_int,
+    pub(super) backward: unsafe extern "C" fn(u64, usize, *mut f64, *mut f64) -> c_int,
 }
 
 unsafe extern "C" {
@@ -209,6 +218,11 @@ unsafe extern "C" {
         data: *const u8,
         length: usize,
     ) -> c_int;
+    pub(super) fn ddp_batch_norm_install(
+        callbacks: *const DdpBatchNormCallbacks,
+        out: *mut *mut DdpBatchNorm,
+    ) -> c_int;
+    pub(super) fn ddp_batch_norm_remove(installed: *mut DdpBatchNorm);
 }
 
 /// The `at::Tensor*` of a tensor, borrowed: the bridge reads it and copies the handle where it keeps one.

@@ -19,12 +19,11 @@ use tch::{Device, Kind, TchError, Tensor};
 use crate::advice;
 use crate::data::{Order, ShardedIter2, epoch as clock};
 use crate::device as devices;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::options;
 use crate::scope::{Scope, current_share, end_process};
 use crate::session;
 use crate::steps::Steps;
-use crate::world;
 
 pub use crate::__ddp_progress as progress;
 pub use crate::data::{BatchSize, DataError, SplitBatch};
@@ -53,14 +52,13 @@ pub mod by_type {
 pub struct Options {
     name: &'static str,
     result: Result<options::Options>,
-    not_yet: Option<&'static str>,
 }
 
 impl Options {
     /// The defaults, for the function called `name`.
     #[must_use]
     pub fn new(name: &'static str) -> Self {
-        Self { name, result: Ok(options::Options::default()), not_yet: None }
+        Self { name, result: Ok(options::Options::default()) }
     }
 
     /// Writes a value, or keeps the first error that there is.
@@ -101,6 +99,15 @@ impl Options {
     pub fn bucket_mb(self, mebibytes: f64) -> Self {
         self.set(options::mebibytes("bucket_mb", mebibytes), |options, value| {
             options.bucket_bytes = value
+        })
+    }
+
+    /// `sync_batch_norm = ..`
+    #[must_use]
+    pub fn sync_batch_norm(self, on: bool) -> Self {
+        self.set(|options| {
+            options.sync_batch_norm = on;
+            Ok(())
         })
     }
 
@@ -145,33 +152,6 @@ impl Options {
     }
 }
 
-/// Options that the attribute knows and this version of the runtime does not carry out: refused on more than one rank, since
-/// training on without them would compute something else. With one rank none of them has an effect.
-impl Options {
-    fn not_yet(mut self, asked: bool, what: &'static str) -> Self {
-        if asked {
-            self.not_yet = Some(what);
-        }
-        self
-    }
-
-    /// `sync_batch_norm = ..`
-    #[must_use]
-    pub fn sync_batch_norm(self, on: bool) -> Self {
-        self.not_yet(on, "sync_batch_norm")
-    }
-
-    fn carried_out(self) -> Result<options::Options> {
-        match self.not_yet {
-            Some(what) if world::world_size() > 1 => Err(Error::Unsupported {
-                what: format!("the option `{what}` is not available yet on more than one rank"),
-                cure: "leave it out".to_owned(),
-            }),
-            _ => self.result,
-        }
-    }
-}
-
 /// The guard of an annotated function. Dropped before it was left, it tells the other ranks that this one failed.
 pub struct Guard(Cell<Option<Scope>>);
 
@@ -182,7 +162,7 @@ pub fn enter(options: Options) -> Guard {
     if session::current().is_none() {
         advice::begin();
     }
-    match options.carried_out().and_then(|options| Scope::with_options(name, options)) {
+    match options.result.and_then(|options| Scope::with_options(name, options)) {
         Ok(scope) => Guard(Cell::new(Some(scope))),
         Err(error) => end_process(&error),
     }

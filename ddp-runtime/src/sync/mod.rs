@@ -21,4 +21,5 @@ mod settle;
 mod stores;
 mod walks;
 
+pub(crate) use leaf::identity;
 pub(crate) use reducer::Reducer;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use tch::Tensor;
 
-use crate::bridge::{GradState, grad_into_view};
+use crate::bridge::{BackwardKind, GradState, grad_into_view};
 use crate::comm::ReduceOp;
 use crate::control::{Header, Operation};
 use crate::data::weight::Counts;
@@ -38,6 +38,7 @@ use crate::sync::leaf::LeafTable;
 use crate::sync::pass::{Launched, Pass, Plan, Progress, Walk};
 use crate::sync::stores::{Fresh, StoreSet, spread};
 use crate::trace;
+use crate::uneven;
 
 pub(super) const REDUCING: &str = "averaging gradients";
 
@@ -104,6 +105,15 @@ impl Reducer {
         self.stores.spread_buffers(group, root)
     }
 
+    /// Copies the lead's buffers to all ranks.
+    pub(crate) fn spread_buffers(&self, group: &Group) -> Result<()> {
+        if self.stores.has_buffers() {
+            self.stores.spread_buffers(group, group.lead())
+        } else {
+            Ok(())
+        }
+    }
+
     /// Makes all variables equal that are new since the last call. Does nothing, without a message, if there are none.
     pub(crate) fn synchronize_stores(&mut self, group: &mut Group) -> Result<()> {
         self.absorb()?;
@@ -147,7 +157,7 @@ impl Reducer {
         group: &mut Group,
         leaves: &[(usize, &Tensor)],
         counts: Counts,
-        may_leave_undefined: bool,
+        kind: BackwardKind,
     ) -> Result<f64> {
         group.count_backward();
         self.absorb()?;
@@ -162,7 +172,8 @@ impl Reducer {
             subject: walk.hash,
             table: self.table.hash(),
             extra: counts.word(),
-            may_leave_undefined,
+            may_leave_undefined: kind.may_leave_undefined,
+            batch_norms: kind.batch_norms as i64,
             ..Header::new(Operation::Backward, group.backwards())
         };
         let (control, watch) = group.control();
@@ -221,14 +232,28 @@ impl Reducer {
         self.accumulation.check(&self.table)
     }
 
-    /// This rank's part in a backward of the others: nothing. See Note [Standing aside].
-    pub(crate) fn accompany(&mut self, group: &mut Group, headers: &[Header]) -> Result<()> {
+    /// This rank's part in a backward of the others: nothing. See Note [Standing aside]. `own` is what it announces meanwhile.
+    pub(crate) fn accompany(
+        &mut self,
+        group: &mut Group,
+        headers: &[Header],
+        own: Header,
+    ) -> Result<()> {
         group.count_backward();
         // A scale of zero takes out what this rank's gradients hold.
         let nowhere = Arc::new(Walk::over(Vec::new()));
         self.pass = Some(Pass::new(nowhere, &[], None, self.table.len(), 0.0));
         self.agree(group, headers)?;
+        for _ in 0..headers[uneven::lead(headers)].batch_norms {
+            let headers = group.announce_as(own)?;
+            group.accompany_in_pass(&headers)?;
+        }
         self.complete(group)
+    }
+
+    /// Settles what the backward under way, if there is one, reduces: from then on all ranks send the same messages from inside it.
+    pub(crate) fn settle(&mut self, group: &mut Group) -> Result<()> {
+        self.wait_for_headers(group)
     }
 
     /// The gradient of a leaf is complete.
@@ -323,9 +348,7 @@ impl Reducer {
         if !pass.placed.is_empty() {
             self.adopt_order(group, pass)?;
         }
-        if self.stores.has_buffers() {
-            self.stores.spread_buffers(group, lead)?;
-        }
+        self.spread_buffers(group)?;
         self.averaged += 1;
         match self.debug {
             Debug::Checksum { every } if self.averaged.is_multiple_of(every.max(1)) => {

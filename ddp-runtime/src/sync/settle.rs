@@ -11,6 +11,7 @@ use crate::hash::hash_of;
 use crate::sync::agree;
 use crate::sync::pass::{Pass, Progress};
 use crate::sync::reducer::{REDUCING, Reducer, in_group};
+use crate::uneven;
 
 impl Reducer {
     /// All headers are here: settles what this backward reduces.
@@ -19,6 +20,7 @@ impl Reducer {
             return Err(agree::different_parameters(group, &self.table.describe())?);
         }
         agree::share_one_batch(headers)?;
+        check_batch_norms(headers)?;
         let Some(pass) = &mut self.pass else { return Ok(()) };
         let walk = Arc::clone(&pass.walk);
         pass.correction = correction(headers);
@@ -30,7 +32,7 @@ impl Reducer {
         if let Some(&id) = ids.iter().find(|&&id| self.table.get(id).gone) {
             return Err(self.dropped_here(group.topology().rank, id));
         }
-        self.compare_values(group, &ids)?;
+        self.compare_values(group, &ids, headers[uneven::lead(headers)].batch_norms)?;
         self.place_new(group, &ids)?;
         let plan = self.plan_for(&ids, hash_of(&ids));
         self.follow(group, plan)?;
@@ -38,8 +40,9 @@ impl Reducer {
     }
 
     /// Compares the values of leaves that are seen for the first time. Where they differ, only rank 0's gradients count
-    /// in this backward, and its values are spread after it: until then the graph may still read the old ones.
-    fn compare_values(&mut self, group: &mut Group, ids: &[u32]) -> Result<()> {
+    /// in this backward, and its values are spread after it: until then the graph may still read the old ones. Statistics over
+    /// all ranks (`batch_norms`) would make its gradients depend on the others' weights: refused.
+    fn compare_values(&mut self, group: &mut Group, ids: &[u32], batch_norms: i64) -> Result<()> {
         let unequal = agree::compare_values(group, &mut self.table, ids)?;
         if let Some(&id) = unequal.iter().find(|&&id| !self.table.get(id).in_store)
             && self.table.knows_a_store()
@@ -47,6 +50,15 @@ impl Reducer {
             return Err(self.not_a_parameter(id));
         }
         if let Some(pass) = self.pass.as_mut().filter(|_| !unequal.is_empty()) {
+            if batch_norms > 0 {
+                let name = &self.table.get(unequal[0]).name;
+                return Err(Error::unsupported(
+                    format!(
+                        "`{name}` differs between the ranks in a backward through synchronised BatchNorm layers"
+                    ),
+                    "make its variable store equal before the first step, with `sync` or `Scope::register`",
+                ));
+            }
             if pass.progress.contains(&Progress::Ready) {
                 // Another rank reached the leaf; this one was sure of its own and has averaged some of them already.
                 let name = &self.table.get(unequal[0]).name;
@@ -142,6 +154,22 @@ impl Reducer {
         self.plans.clear();
         self.layout.replace(&mut self.table, &order, &in_group(group))
     }
+}
+
+/// Refuses backwards that pass different numbers of synchronised layers, before any gradient is reduced: a rank that waits for
+/// a bucket would not hear of another that waits for its statistics.
+fn check_batch_norms(headers: &[Header]) -> Result<()> {
+    let lead = uneven::lead(headers);
+    let expected = headers[lead].batch_norms;
+    let other = |header: &Header| !header.aside && header.batch_norms != expected;
+    let Some(rank) = headers.iter().position(other) else { return Ok(()) };
+    Err(Error::mismatch(
+        format!(
+            "the backward of rank {lead} passes {expected} synchronised BatchNorm layers, that of rank {rank} {}",
+            headers[rank].batch_norms
+        ),
+        "let the losses of all ranks depend on the same layers, or keep their store local with `local_batch_norm`",
+    ))
 }
 
 /// What a mean over all ranks has to be multiplied with where some of them stand aside. The words say what the ranks' parts

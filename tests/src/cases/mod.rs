@@ -1,6 +1,7 @@
 //! The cases of the worker, one file a topic. Each runs on every rank and compares by itself where it can.
 mod accumulate;
 mod alone;
+mod batch_norm;
 mod by_hand;
 mod checkpoint;
 pub mod compare;
@@ -34,6 +35,7 @@ type Case = fn(&[String]) -> Result<()>;
 const CASES: &[(&str, Case)] = &[
     ("accumulate", accumulate::run),
     ("alone", alone::run),
+    ("batch-norm", batch_norm::run),
     ("by-hand", by_hand::run),
     ("checkpoint", checkpoint::run),
     ("data-parallel", data_parallel::run),
@@ -57,6 +59,7 @@ const CASES: &[(&str, Case)] = &[
     ("signals", signals::run),
     ("split", split::run),
     ("timeline", timeline::run),
+    ("trajectories", shapes::trajectories::run),
     ("uneven", uneven::run),
     ("votes", votes::run),
 ];

@@ -1,6 +1,7 @@
 //! All tests that need several processes or libtorch as a whole, in one binary.
 mod accumulate;
 mod alone;
+mod batch_norm;
 mod by_hand;
 mod checkpoint;
 mod data_parallel;
@@ -23,6 +24,7 @@ mod shapes_steps;
 mod signals;
 mod split;
 mod timeline;
+mod trajectories;
 mod truth;
 mod uneven;
 mod votes;

@@ -20,3 +20,5 @@ mod stores;
 pub(super) mod loops;
 /// Shapes s01 to s22: where the step is, its forms, stores, optimizers, batches.
 pub(super) mod steps;
+/// A hundred steps of whole programs.
+pub(super) mod trajectories;
