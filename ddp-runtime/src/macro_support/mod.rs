@@ -105,10 +105,7 @@ impl Options {
     /// `sync_batch_norm = ..`
     #[must_use]
     pub fn sync_batch_norm(self, on: bool) -> Self {
-        self.set(|options| {
-            options.sync_batch_norm = on;
-            Ok(())
-        })
+        self.set(Ok(on), |options, value| options.sync_batch_norm = value)
     }
 
     /// `backend = ".."`

@@ -1,6 +1,9 @@
 //! Which parameters a backward reaches: not always the same, not always on all ranks.
+use std::path::Path;
+
 use anyhow::{Context, Result, bail, ensure};
-use tch::nn::{self, Module, OptimizerConfig};
+use ddp_runtime::Scope;
+use tch::nn::{self, Module, ModuleT, OptimizerConfig};
 use tch::{Device, Kind, Tensor};
 
 use super::compare::close;
@@ -230,6 +233,108 @@ fn buffers() -> Result<()> {
     Ok(())
 }
 
+/// A layer with running statistics in f64, registered.
+fn norm(scope: &Scope) -> Result<(nn::VarStore, nn::BatchNorm)> {
+    let mut store = nn::VarStore::new(Device::Cpu);
+    let norm = nn::batch_norm1d(store.root(), 4, Default::default());
+    store.double();
+    scope.register(&store)?;
+    Ok((store, norm))
+}
+
+/// p13: another backward spreads buffers while a graph that has saved them still waits for its own.
+fn buffers_in_a_graph() -> Result<()> {
+    let scope = ddp_runtime::init()?;
+    let (_store, norm) = norm(&scope)?;
+    let x = input(scope.rank());
+    for _ in 0..3 {
+        // In evaluation the graph keeps the running statistics themselves.
+        let waiting = norm.forward_t(&x, false).square().sum(Kind::Double);
+        norm.forward_t(&x, true).square().sum(Kind::Double).f_backward()?;
+        waiting.f_backward()?;
+    }
+    Ok(scope.finish()?)
+}
+
+/// A forward without a backward leaves each rank its own statistics: until the save, or the end.
+fn buffers_at_the_end(folder: &str) -> Result<()> {
+    let run = |save: Option<&Path>| -> Result<nn::VarStore> {
+        let scope = ddp_runtime::init()?;
+        let (store, norm) = norm(&scope)?;
+        let _ = norm.forward_t(&input(scope.rank()), true);
+        let own = norm.running_mean.copy();
+        let others = scope.all_gather(&own)?;
+        let apart = others.iter().any(|other| !other.equal(&own));
+        ensure!(apart == (scope.world_size() > 1), "the statistics are equal before");
+        if let Some(path) = save {
+            store_by_attribute(&store, path)?;
+            let mut saved = nn::VarStore::new(Device::Cpu);
+            let _ = nn::batch_norm1d(saved.root(), 4, Default::default());
+            saved.double();
+            saved.load(path)?;
+            for (name, value) in store.variables() {
+                ensure!(saved.variables()[&name].equal(&value), "{name} is another in the file");
+            }
+        }
+        scope.finish()?;
+        Ok(store)
+    };
+    run(Some(&Path::new(folder).join(format!("{}.safetensors", ddp_runtime::world_size()))))?;
+    let store = run(None)?;
+    let scope = ddp_runtime::init()?;
+    for (name, value) in sorted(&store) {
+        let all = scope.all_gather(&value)?;
+        ensure!(all.iter().all(|other| other.equal(&value)), "{name} differs after the scope");
+    }
+    Ok(scope.finish()?)
+}
+
+fn sorted(store: &nn::VarStore) -> Vec<(String, Tensor)> {
+    let mut variables: Vec<(String, Tensor)> = store.variables().into_iter().collect();
+    variables.sort_unstable_by(|(name, _), (other, _)| name.cmp(other));
+    variables
+}
+
+/// `save` as a marked function has it.
+#[ddp_runtime::distributed]
+fn store_by_attribute(vs: &nn::VarStore, path: &Path) -> Result<()> {
+    vs.save(path)?;
+    Ok(())
+}
+
+/// p23: the norm that clipping sees, and what it leaves, are those of the mean over the ranks.
+fn clipping() -> Result<()> {
+    let (store, net) = double_store();
+    let scope = ddp_runtime::init()?;
+    scope.register(&store)?;
+    let loss = |net: &Net, rank: usize| {
+        // Of opposite signs: the mean is much smaller than each rank's own.
+        let sign = if rank.is_multiple_of(2) { 1.0 } else { -0.9 };
+        (net.left.forward(&trunk(net, rank)) * sign).sum(Kind::Double)
+    };
+    let names = ["trunk.weight", "trunk.bias", "left.weight", "left.bias"];
+    let variables = store.variables();
+    let parameters = names.map(|name| &variables[name]);
+    let mean =
+        expected_mean(&net, &parameters, scope.world_size(), |net, rank| Some(loss(net, rank)));
+    let norm = |gradients: &[Tensor]| -> f64 {
+        gradients.iter().map(|g| g.square().sum(Kind::Double).double_value(&[])).sum::<f64>().sqrt()
+    };
+    let whole = norm(&mean);
+    let opt = nn::Sgd::default().build(&store, 0.1)?;
+    for part in [0.5, 2.0] {
+        for mut variable in store.trainable_variables() {
+            variable.zero_grad();
+        }
+        loss(&net, scope.rank()).backward();
+        opt.clip_grad_norm(part * whole);
+        let expected: Vec<Tensor> = mean.iter().map(|gradient| gradient * part.min(1.0)).collect();
+        let found = parameters.map(Tensor::grad);
+        close("clipped", &found, &expected, 1e-5)?;
+    }
+    Ok(scope.finish()?)
+}
+
 pub(super) fn run(args: &[String]) -> Result<()> {
     match args.first().map(String::as_str) {
         Some("branch-by-rank") => branch_by_rank(),
@@ -239,6 +344,9 @@ pub(super) fn run(args: &[String]) -> Result<()> {
         Some("no-sync") => no_sync(),
         Some("unequal-weights") => unequal_weights(),
         Some("buffers") => buffers(),
+        Some("buffers-in-a-graph") => buffers_in_a_graph(),
+        Some("buffers-at-the-end") => buffers_at_the_end(args.get(1).context("no folder")?),
+        Some("clipping") => clipping(),
         _ => bail!("no case of leaves is called {args:?}"),
     }
 }

@@ -19,4 +19,15 @@ cases! {
     p19_no_sync_averages_what_was_accumulated: "no-sync";
     p33_unequal_weights_become_those_of_rank_0: "unequal-weights";
     running_statistics_are_equal_after_each_step: "buffers";
+    p13_buffers_are_spread_unseen_by_a_graph_that_keeps_them: "buffers-in-a-graph";
+    p23_clipping_sees_the_mean: "clipping";
+}
+
+#[test]
+fn s19_running_statistics_are_equal_at_a_save_and_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    for ranks in [1, 2, 3] {
+        let job = worker("leaves").arg("buffers-at-the-end").arg(folder.path());
+        let _ = job.ranks(ranks).run().success();
+    }
 }
