@@ -15,7 +15,7 @@ use crate::batch_norm::{Choice, Layers};
 use crate::bridge::{BackwardKind, BackwardObserver, BatchNormKernel, BatchNormObserver};
 use crate::control::Operation;
 use crate::data::weight;
-use crate::error::{Error, Result};
+use crate::error::{During, Error, Result};
 use crate::group::Group;
 use crate::hook::CommHook;
 use crate::inner::{Inner, check_options, share_order};
