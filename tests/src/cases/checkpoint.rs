@@ -282,6 +282,23 @@ fn apart(folder: &str) -> Result<()> {
     Ok(())
 }
 
+/// Each rank names a folder of its own: whoever writes is seen by it.
+fn writers(folder: &str) -> Result<()> {
+    let scope = ddp_runtime::init()?;
+    let own = Path::new(folder).join(scope.rank().to_string());
+    let checkpoints = Checkpoints::new(&own);
+    let progress = checkpoints.resume(|_| Ok(()))?;
+    let vs = nn::VarStore::new(Device::Cpu);
+    let _ = vs.root().zeros("weight", &[3]);
+    let saved = checkpoints.save(&progress, |to| to.store("model", &vs))?;
+    scope.barrier()?;
+    ensure!(own.exists() == scope.is_main(), "rank {} has {}", scope.rank(), own.display());
+    let expected = Path::new(folder).join("0").join("000001-step-0");
+    ensure!(saved == expected, "rank {} was told {}", scope.rank(), saved.display());
+    scope.finish()?;
+    Ok(())
+}
+
 /// A folder that cannot be made: all ranks get the error, and go on.
 fn unwritable(folder: &str) -> Result<()> {
     let scope = ddp_runtime::init()?;
@@ -342,6 +359,7 @@ pub(super) fn run(args: &[String]) -> Result<()> {
         ["changed", folder] => changed(folder),
         ["plain-file", folder] => plain_file(folder),
         ["apart", folder] => apart(folder),
+        ["writers", folder] => writers(folder),
         ["unwritable", folder] => unwritable(folder),
         ["differ", folder, how] => differ(folder, how),
         _ => bail!("no case of checkpoint is called {args:?}"),

@@ -139,9 +139,9 @@ fn the_weights_are_a_file_that_plain_tch_loads() {
 #[test]
 fn p29_the_main_rank_alone_writes() {
     let folder = tempfile::tempdir().unwrap();
+    let _ = job("writers", folder.path(), 3).run().success();
     let path = folder.path().join("run");
     let _ = job("stop", &path, 3).arg("1").arg("5").run().success();
-    // After the third step and after the fifth: had each rank written, there would be more.
     assert_eq!(names(&path), BTreeSet::from(["000001-step-3".into(), "000002-step-5".into()]));
     let files = ["adam.optimizer", "checkpoint.json", "model.safetensors", "state.msgpack"];
     assert_eq!(names(&path.join("000002-step-5")), files.map(String::from).into());
