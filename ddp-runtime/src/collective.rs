@@ -5,7 +5,7 @@ use crate::bridge::data_alias;
 use crate::comm::ReduceOp;
 use crate::control::Operation;
 use crate::error::{During, Error, Result};
-use crate::group::Group;
+use crate::group::{Group, check_mean};
 use crate::hash::hash_of;
 use crate::session::Session;
 
@@ -29,6 +29,7 @@ pub(crate) fn contiguous_copy(tensor: &Tensor, operation: &str) -> Result<Tensor
 /// Returns how many ranks' tensors the result is made of: all, unless some stand aside.
 pub(crate) fn all_reduce(session: &Session, tensor: &Tensor, op: ReduceOp) -> Result<usize> {
     let operation = "all_reduce";
+    check_mean(op, tensor.kind(), operation)?;
     session.collective(Operation::AllReduce, subject(operation, tensor, op as usize), |group| {
         let values = contiguous_copy(tensor, operation)?;
         let aside = group.asides().count();
@@ -82,7 +83,7 @@ pub(crate) fn accompany_all_reduce(group: &mut Group) -> Result<()> {
             "start all ranks from one and the same binary",
         ));
     };
-    let op = [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product]
+    let op = [ReduceOp::Min, ReduceOp::Max, ReduceOp::Product, ReduceOp::Avg]
         .into_iter()
         .find(|known| *known as i64 == *op)
         .unwrap_or(ReduceOp::Sum);
@@ -96,7 +97,7 @@ fn neutral(op: ReduceOp, size: &[i64], kind: Kind, device: Device) -> Result<Ten
     let operation = "all_reduce";
     let options = (kind, device);
     match op {
-        ReduceOp::Sum => Tensor::f_zeros(size, options),
+        ReduceOp::Sum | ReduceOp::Avg => Tensor::f_zeros(size, options),
         ReduceOp::Product => Tensor::f_ones(size, options),
         ReduceOp::Min => extreme(size, kind, device, true),
         ReduceOp::Max => extreme(size, kind, device, false),

@@ -21,7 +21,7 @@ use crate::collective::{contiguous_copy, kind_of, write_back};
 use crate::comm::ReduceOp;
 use crate::control::Operation;
 use crate::error::{During, Error, Result};
-use crate::group::Group;
+use crate::group::{Group, check_mean};
 use crate::hash::hash_of;
 use crate::session::{self, Session};
 
@@ -39,10 +39,11 @@ pub fn barrier() -> Result<()> {
 /// Combines the ranks' tensors of one shape on rank `root`, in place; the other ranks' stay as they are.
 ///
 /// # Errors
-/// As [`barrier`]; also when shapes or dtypes differ, or there is no such rank.
+/// As [`barrier`]; also when shapes or dtypes differ, or there is no such rank; [`Error::Unsupported`] for the mean of integers.
 pub fn reduce(tensor: &Tensor, root: usize, op: ReduceOp) -> Result<()> {
     let Some(session) = rooted(root)? else { return Ok(()) };
     let operation = "reduce";
+    check_mean(op, tensor.kind(), operation)?;
     let detail = (tensor.size(), tensor.kind() as i64, root, op as usize);
     session.collective(Operation::Collective, hash_of(&(operation, detail)), |group| {
         let values = contiguous_copy(tensor, operation)?;
@@ -61,6 +62,7 @@ pub fn reduce(tensor: &Tensor, root: usize, op: ReduceOp) -> Result<()> {
 /// As [`reduce`]; [`Error::Unsupported`] when it does not divide.
 pub fn reduce_scatter(tensor: &Tensor, op: ReduceOp) -> Result<Tensor> {
     let operation = "reduce_scatter";
+    check_mean(op, tensor.kind(), operation)?;
     let Some(session) = session::current() else { return contiguous_copy(tensor, operation) };
     let (rank, world_size) = (session.topology().rank as i64, session.topology().world_size as i64);
     let rows = tensor.size().first().copied().unwrap_or(1);

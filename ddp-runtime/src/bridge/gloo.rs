@@ -47,7 +47,7 @@ impl GlooGroup {
 
     pub(crate) fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<GlooWork> {
         let op = match op {
-            ReduceOp::Sum => 0,
+            ReduceOp::Sum | ReduceOp::Avg => 0,
             ReduceOp::Min => 1,
             ReduceOp::Max => 2,
             ReduceOp::Product => 3,

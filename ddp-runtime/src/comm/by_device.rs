@@ -29,6 +29,10 @@ impl Communicator for ByDevice {
         self.of(tensor).all_reduce(tensor, op)
     }
 
+    fn averages(&self, tensor: &Tensor) -> bool {
+        self.of(tensor).averages(tensor)
+    }
+
     fn broadcast(&self, tensor: &Tensor, root: usize) -> Started {
         self.of(tensor).broadcast(tensor, root)
     }

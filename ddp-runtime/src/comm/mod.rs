@@ -1,7 +1,7 @@
 //! The data plane: collectives on tensors, one file a transport.
 //!
 //! A [`Communicator`] issues operations in order and returns at once; a [`Work`] tells when one is done. Which transport
-//! serves is decided once, in `group.rs`; where the ranks have GPUs there are two, and each tensor goes by its device. What the ranks say to each other about the work (headers, votes, failures) is
+//! serves is decided once, in `group/rendezvous.rs`; where the ranks have GPUs there are two, and each tensor goes by its device. What the ranks say to each other about the work (headers, votes, failures) is
 //! `control.rs`, never this.
 mod by_device;
 mod gloo;
@@ -35,6 +35,8 @@ pub enum ReduceOp {
     Max,
     /// Their product.
     Product,
+    /// Their mean, of floating-point and complex numbers. NCCL divides as it adds; elsewhere the sum is divided.
+    Avg,
 }
 
 /// An operation under way. Its tensors stay alive until it is dropped.
@@ -54,6 +56,10 @@ pub(crate) trait Work: Send {
 pub(crate) trait Communicator: Send {
     /// Combines a contiguous tensor over all ranks, in place.
     fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Box<dyn Work>, BridgeError>;
+    /// Whether [`ReduceOp::Avg`] gives the mean of such a tensor; otherwise it gives the sum.
+    fn averages(&self, _tensor: &Tensor) -> bool {
+        false
+    }
     /// Copies `root`'s contiguous tensor over everyone else's.
     fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<Box<dyn Work>, BridgeError>;
     /// As [`broadcast`](Self::broadcast), for several tensors of one device in one launch, where the transport can do that.

@@ -9,9 +9,9 @@ use std::fmt;
 
 use tch::Tensor;
 
-use crate::comm::{ReduceOp, Work};
+use crate::comm::ReduceOp;
 use crate::error::Result;
-use crate::group::Group;
+use crate::group::{Group, Started, check_mean};
 
 pub use compress::{Bf16Compress, Fp16Compress};
 pub use power_sgd::PowerSgd;
@@ -74,7 +74,7 @@ pub struct HookComm<'a> {
 
 /// A reduction under way. Its tensor stays alive until it is dropped.
 pub struct Reduction {
-    work: Box<dyn Work>,
+    started: Started,
     tensor: Tensor,
 }
 
@@ -112,12 +112,9 @@ impl<'a> HookComm<'a> {
     /// # Errors
     /// When the transport cannot, or another rank has failed.
     pub fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Reduction> {
-        let work = self
-            .group
-            .data()
-            .all_reduce(tensor, op)
-            .map_err(|error| self.group.watch().explain(AVERAGING, &error))?;
-        Ok(Reduction { work, tensor: tensor.shallow_clone() })
+        check_mean(op, tensor.kind(), AVERAGING)?;
+        let started = self.group.start_all_reduce(tensor, op, AVERAGING)?;
+        Ok(Reduction { started, tensor: tensor.shallow_clone() })
     }
 
     /// Waits until a reduction is done, and returns its tensor.
@@ -125,7 +122,8 @@ impl<'a> HookComm<'a> {
     /// # Errors
     /// When another rank has failed, or the time limit is reached.
     pub fn wait(&self, reduction: Reduction) -> Result<Tensor> {
-        self.group.wait(reduction.work.as_ref(), AVERAGING)?;
-        Ok(reduction.tensor)
+        let Reduction { started, tensor } = reduction;
+        self.group.finish_all_reduce(&started, &tensor, AVERAGING)?;
+        Ok(tensor)
     }
 }

@@ -46,7 +46,29 @@ fn tensors() -> Result<()> {
         dist::all_gather(&scalar)?.iter().map(|one| one.int64_value(&[])).collect();
     ensure!(found == (0..world as i64).collect::<Vec<_>>(), "scalars {found:?}");
     ensure!(dist::reduce(&scalar, world, ReduceOp::Sum).is_err(), "there is no such root");
+    means(rank, world)?;
     dist::barrier()?;
+    scope.finish()?;
+    Ok(())
+}
+
+/// Of numbers that have a mean, and only of those.
+fn means(rank: usize, world: usize) -> Result<()> {
+    let expected = (0..world).map(|rank| part(rank, 4)).sum::<Tensor>() / world as f64;
+    let scope = ddp_runtime::init()?;
+    for kind in [Kind::Double, Kind::Float, Kind::BFloat16, Kind::Half] {
+        let own = part(rank, 4).to_kind(kind);
+        scope.all_reduce(&own, ReduceOp::Avg)?;
+        // A half has 8 bits of fraction or more, and the sum is rounded before it is divided.
+        let limit = if matches!(kind, Kind::Double) { 1e-14 } else { 0.02 };
+        close("a mean", &[own.to_kind(Kind::Double)], &[expected.copy()], limit)?;
+    }
+    if world > 1 {
+        let whole = Tensor::from(rank as i64);
+        let refused = dist::reduce(&whole, 0, ReduceOp::Avg);
+        let text = refused.err().map(|error| error.to_string()).unwrap_or_default();
+        ensure!(text.contains("the mean of tensors of kind Int64"), "said: {text}");
+    }
     scope.finish()?;
     Ok(())
 }

@@ -114,6 +114,9 @@ fn join() -> Result<()> {
         let largest = Tensor::from_slice(&[-(rank as i64) - 5]);
         scope.all_reduce(&largest, ReduceOp::Max)?;
         ensure!(largest.int64_value(&[0]) == -(ranks[0] as i64) - 5, "the maximum is {largest:?}");
+        scope.all_reduce(&own, ReduceOp::Avg)?;
+        let means = Vec::<f64>::try_from(&own)?;
+        ensure!(means == [mean, 1.0], "the mean is {means:?}, not that of {ranks:?}");
         scope.barrier()?;
     }
     scope.finish()?;

@@ -81,6 +81,7 @@ fn what_the_ranks_do_beside_gradients_works_too() {
         ("leaves", "unequal-weights"),
         ("leaves", "buffers"),
         ("votes", "figures"),
+        ("dist", "tensors"),
     ];
     for (case, arg) in cases {
         let double = Double::new();

@@ -25,6 +25,7 @@ pub(super) fn reduction(kind: Kind, op: ReduceOp) -> Result<Reduction, Fault> {
         ReduceOp::Min => ncclRedOp_t::ncclMin,
         ReduceOp::Max => ncclRedOp_t::ncclMax,
         ReduceOp::Product => ncclRedOp_t::ncclProd,
+        ReduceOp::Avg => ncclRedOp_t::ncclAvg,
     };
     let one = |kind| Ok(Reduction { kind, per_element: 1, op: plain });
     let parts = |kind| Ok(Reduction { kind, per_element: 2, op: plain });
@@ -43,8 +44,8 @@ pub(super) fn reduction(kind: Kind, op: ReduceOp) -> Result<Reduction, Fault> {
         (Kind::Bool, ReduceOp::Product | ReduceOp::Min) => {
             Ok(Reduction { kind: ncclUint8, per_element: 1, op: ncclRedOp_t::ncclMin })
         }
-        (Kind::ComplexFloat, ReduceOp::Sum) => parts(ncclFloat32),
-        (Kind::ComplexDouble, ReduceOp::Sum) => parts(ncclFloat64),
+        (Kind::ComplexFloat, ReduceOp::Sum | ReduceOp::Avg) => parts(ncclFloat32),
+        (Kind::ComplexDouble, ReduceOp::Sum | ReduceOp::Avg) => parts(ncclFloat64),
         _ => Err(Fault::Unsupported {
             what: format!("NCCL cannot combine tensors of kind {kind:?} by {op:?}"),
             cure: "convert them to Float or Int64 and back, or combine them on the CPU",

@@ -115,6 +115,10 @@ impl Communicator for Nccl {
         Ok(self.work(ticket))
     }
 
+    fn averages(&self, _: &Tensor) -> bool {
+        true
+    }
+
     fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<Box<dyn Work>> {
         self.broadcast_each(&[tensor], root)
     }

@@ -22,7 +22,7 @@ macro_rules! numbers {
             #[inline(always)]
             fn combine(op: ReduceOp, a: Self, b: Self) -> Self {
                 match op {
-                    ReduceOp::Sum => $add(a, b),
+                    ReduceOp::Sum | ReduceOp::Avg => $add(a, b),
                     ReduceOp::Product => $times(a, b),
                     ReduceOp::Min => if b < a || b != b { b } else { a },
                     ReduceOp::Max => if b > a || b != b { b } else { a },
@@ -86,7 +86,7 @@ unsafe fn each_op<T: Number>(op: ReduceOp, parts: &[*mut u8], elements: usize) {
     // SAFETY: passed on.
     unsafe {
         match op {
-            ReduceOp::Sum => dispatch::<T>(ReduceOp::Sum, parts, elements),
+            ReduceOp::Sum | ReduceOp::Avg => dispatch::<T>(ReduceOp::Sum, parts, elements),
             ReduceOp::Min => dispatch::<T>(ReduceOp::Min, parts, elements),
             ReduceOp::Max => dispatch::<T>(ReduceOp::Max, parts, elements),
             ReduceOp::Product => dispatch::<T>(ReduceOp::Product, parts, elements),

@@ -2,32 +2,24 @@
 //!
 //! The store outlives a scope, since rank 0 may serve it for several of them; the connections do not: they close when the
 //! scope ends, so that the other ranks notice at once if it ended early.
-use std::net::{TcpListener, UdpSocket};
-use std::os::fd::IntoRawFd;
-use std::sync::{Arc, Mutex, PoisonError};
+mod operations;
+mod rendezvous;
+
+use std::sync::Arc;
 
 use ddp_env::{Launch, StoreHost, Topology};
 use tch::{Device, Kind, Tensor};
 
-use crate::bridge::{StoreRole, TcpStore};
-use crate::comm::{self, ByDevice, Communicator, Gloo, ReduceOp, Shm, Work};
+pub(crate) use self::operations::{Started, check_mean};
+use self::rendezvous::{data_plane, local_address, one_host, stores};
+use crate::comm::{Communicator, Gloo, Shm};
 use crate::control::{Control, Header, Operation, PendingHeaders};
 use crate::error::{During, Error, Result};
-use crate::options::{Backend, Options};
-use crate::output;
 use crate::hash::hash_of;
+use crate::options::{Backend, Options};
 use crate::trace;
 use crate::uneven::{self, Course};
 use crate::watch::{Notice, Watch};
-
-/// What this process keeps of the job for its whole life.
-#[derive(Clone)]
-struct Stores {
-    /// For rendezvous, on the thread that trains.
-    main: Arc<TcpStore>,
-    /// The watcher's own connection: the other one may be blocked in a wait.
-    watch: Arc<TcpStore>,
-}
 
 /// What carries values from inside a forward or backward, where operations of the data plane may be under way.
 enum Lane {
@@ -243,61 +235,6 @@ impl Group {
         Ok(all.chunks(values.len()).map(<[f64]>::to_vec).collect())
     }
 
-    /// Waits for an operation of the data plane.
-    pub(crate) fn wait(&self, work: &dyn Work, operation: &str) -> Result<()> {
-        let _span = trace::span(trace::Kind::Wait);
-        self.watch.wait(work, operation)
-    }
-
-    /// Combines a contiguous tensor over all ranks, in place. All ranks have announced it.
-    pub(crate) fn all_reduce(&self, tensor: &Tensor, op: ReduceOp, operation: &str) -> Result<()> {
-        let work = self
-            .data
-            .all_reduce(tensor, op)
-            .map_err(|error| self.watch.explain(operation, &error))?;
-        self.wait(work.as_ref(), operation)
-    }
-
-    /// Copies the root's contiguous tensor over everyone else's. All ranks have announced it.
-    pub(crate) fn broadcast(&self, tensor: &Tensor, root: usize, operation: &str) -> Result<()> {
-        let work = self
-            .data
-            .broadcast(tensor, root)
-            .map_err(|error| self.watch.explain(operation, &error))?;
-        self.wait(work.as_ref(), operation)
-    }
-
-    /// As [`broadcast`](Self::broadcast), for several tensors of one device in one launch, where the transport can do that.
-    pub(crate) fn broadcast_all(
-        &self,
-        tensors: &[&Tensor],
-        root: usize,
-        operation: &str,
-    ) -> Result<bool> {
-        let work = self
-            .data
-            .broadcast_all(tensors, root)
-            .map_err(|error| self.watch.explain(operation, &error))?;
-        match work {
-            Some(work) => self.wait(work.as_ref(), operation).map(|()| true),
-            None => Ok(false),
-        }
-    }
-
-    /// Fills `output` with the ranks' inputs, all contiguous. All ranks have announced it.
-    pub(crate) fn all_gather(
-        &self,
-        output: &Tensor,
-        input: &Tensor,
-        operation: &str,
-    ) -> Result<()> {
-        let work = self
-            .data
-            .all_gather(output, input)
-            .map_err(|error| self.watch.explain(operation, &error))?;
-        self.wait(work.as_ref(), operation)
-    }
-
     /// Ends what is under way on this rank's GPU: a process that ends would wait for it. Connections stay open.
     pub(crate) fn abort(&self) {
         self.data.abort();
@@ -308,122 +245,4 @@ impl Group {
         let rank = Some(self.topology.rank);
         self.watch.report(&Notice { rank, message: message.to_owned() }, self.serves_store);
     }
-}
-
-/// The transport of tensors: between the GPUs where the ranks have some, and between the hosts' memories.
-fn data_plane(
-    launch: &Launch,
-    options: &Options,
-    control: &mut Control,
-    watch: &Watch,
-    gloo: &dyn Fn(&str) -> Result<Gloo>,
-) -> Result<Box<dyn Communicator>> {
-    let gpus = match options.backend {
-        Backend::Auto | Backend::Nccl => {
-            comm::connect_gpus(control, watch, launch.topology, options)?
-        }
-        Backend::Gloo | Backend::Shm => None,
-    };
-    Ok(match gpus {
-        // The stand-in of the tests: device memory is host memory.
-        Some(gpus) if gpus.device() == Device::Cpu => Box::new(gpus),
-        Some(gpus) => {
-            Box::new(ByDevice::new(gpus, host_plane(launch, options, control, watch, gloo)?))
-        }
-        None => host_plane(launch, options, control, watch, gloo)?,
-    })
-}
-
-/// The transport of CPU tensors.
-fn host_plane(
-    launch: &Launch,
-    options: &Options,
-    control: &mut Control,
-    watch: &Watch,
-    gloo: &dyn Fn(&str) -> Result<Gloo>,
-) -> Result<Box<dyn Communicator>> {
-    let topology = launch.topology;
-    let wanted = options.backend == Backend::Shm;
-    if options.backend == Backend::Gloo || (!wanted && !one_host(launch)) {
-        return Ok(Box::new(gloo("data")?));
-    }
-    match Shm::connect(control, watch, topology.rank, topology.world_size)? {
-        Ok(shm) => Ok(Box::new(shm)),
-        Err(why) if wanted => Err(Error::setup("sharing memory between the ranks", why)),
-        Err(why) => {
-            output::notice(format_args!("no shared memory between the ranks, Gloo instead: {why}"));
-            Ok(Box::new(gloo("data")?))
-        }
-    }
-}
-
-fn stores(launch: &Launch, options: &Options) -> Result<Stores> {
-    static STORES: Mutex<Option<Stores>> = Mutex::new(None);
-    let mut slot = STORES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(stores) = &*slot {
-        return Ok(stores.clone());
-    }
-    let (host, port) = store_address(launch);
-    let connect = |role| {
-        TcpStore::connect(&host, port, role, options.timeout).map(Arc::new).map_err(|error| {
-            Error::setup(format!("connecting to the store at {host}:{port}"), error)
-        })
-    };
-    let stores = Stores { main: connect(store_role(launch)?)?, watch: connect(StoreRole::Client)? };
-    *slot = Some(stores.clone());
-    Ok(stores)
-}
-
-fn one_host(launch: &Launch) -> bool {
-    launch.topology.local_world_size == launch.topology.world_size
-}
-
-fn store_address(launch: &Launch) -> (String, u16) {
-    let rendezvous = &launch.rendezvous;
-    let host = match rendezvous.store {
-        StoreHost::Rank0 { .. } if one_host(launch) => "127.0.0.1".to_owned(),
-        _ => rendezvous.master_addr.clone(),
-    };
-    (host, rendezvous.master_port)
-}
-
-fn store_role(launch: &Launch) -> Result<StoreRole> {
-    match launch.rendezvous.store {
-        StoreHost::Rank0 { listen_fd } if launch.topology.is_main() => match listen_fd {
-            Some(fd) => Ok(StoreRole::Server(Some(fd))),
-            // Left to itself the store listens on every interface.
-            None if one_host(launch) => loopback_socket(launch.rendezvous.master_port),
-            None => Ok(StoreRole::Server(None)),
-        },
-        _ => Ok(StoreRole::Client),
-    }
-}
-
-fn loopback_socket(port: u16) -> Result<StoreRole> {
-    let listener = TcpListener::bind(("127.0.0.1", port)).map_err(|error| {
-        Error::setup(
-            format!("opening port {port} for the store"),
-            format!("{error}; set MASTER_PORT to a free port"),
-        )
-    })?;
-    // The store takes the descriptor over.
-    Ok(StoreRole::Server(Some(listener.into_raw_fd())))
-}
-
-/// The address of this host that the other ranks connect to.
-fn local_address(launch: &Launch) -> Result<String> {
-    if one_host(launch) {
-        return Ok("127.0.0.1".to_owned());
-    }
-    // Connecting a datagram socket sends nothing; it makes the kernel choose the interface towards the main host.
-    let (host, port) = (launch.rendezvous.master_addr.as_str(), launch.rendezvous.master_port);
-    UdpSocket::bind(("0.0.0.0", 0))
-        .and_then(|socket| {
-            socket.connect((host, port))?;
-            socket.local_addr()
-        })
-        .map(|address| address.ip().to_string())
-        .map_err(|error| {
-            Error::setup(format!("finding this host's address towards {host}:{port}"), error)
-        })
 }
