@@ -25,6 +25,12 @@ use crate::group::{Group, check_mean};
 use crate::hash::hash_of;
 use crate::session::{self, Session};
 
+/// What carries tensors between the ranks of the current scope: `gloo`; `shm`, shared memory; `shm+gloo`, shared memory on each
+/// host and Gloo between the hosts; `nccl` for tensors on GPUs. `None` where one process is alone.
+pub fn backend() -> Option<&'static str> {
+    session::current().map(|session| session.backend())
+}
+
 /// Waits until all ranks are here.
 ///
 /// # Errors

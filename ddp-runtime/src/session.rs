@@ -119,6 +119,11 @@ impl Session {
         self.first_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// What the data plane is called.
+    pub(crate) fn backend(&self) -> &'static str {
+        self.lock().group.data().name()
+    }
+
     /// Adds a store to those that are kept equal.
     pub(crate) fn register(&self, store: &VarStore) {
         self.batch_norm().know(store);

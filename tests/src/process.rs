@@ -22,6 +22,8 @@ pub struct Job {
     env: Vec<(String, String)>,
     env_of: Vec<(usize, String, String)>,
     ranks: usize,
+    /// Of each host; `None` when all are on one.
+    per_host: Option<usize>,
     limit: Duration,
 }
 
@@ -55,6 +57,7 @@ impl Job {
             env: Vec::new(),
             env_of: Vec::new(),
             ranks: 0,
+            per_host: None,
             limit: LIMIT,
         }
     }
@@ -63,6 +66,13 @@ impl Job {
     #[must_use]
     pub fn ranks(mut self, ranks: usize) -> Self {
         self.ranks = ranks;
+        self
+    }
+
+    /// Lets the ranks believe that they are so many on each of several hosts, one host after another.
+    #[must_use]
+    pub fn ranks_per_host(mut self, ranks: usize) -> Self {
+        self.per_host = Some(ranks);
         self
     }
 
@@ -123,12 +133,13 @@ impl Job {
         }
         command.env("OMP_NUM_THREADS", "1").env("TORCH_CPP_LOG_LEVEL", "FATAL");
         if self.ranks > 0 {
+            let per_host = self.per_host.unwrap_or(self.ranks);
             command
                 .env("RANK", rank.to_string())
-                .env("LOCAL_RANK", rank.to_string())
+                .env("LOCAL_RANK", (rank % per_host).to_string())
                 .env("WORLD_SIZE", self.ranks.to_string())
-                .env("LOCAL_WORLD_SIZE", self.ranks.to_string())
-                .env("GROUP_RANK", "0")
+                .env("LOCAL_WORLD_SIZE", per_host.to_string())
+                .env("GROUP_RANK", (rank / per_host).to_string())
                 .env("MASTER_ADDR", "127.0.0.1")
                 .env("MASTER_PORT", port.to_string());
         }

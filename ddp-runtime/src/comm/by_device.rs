@@ -25,6 +25,10 @@ impl ByDevice {
 }
 
 impl Communicator for ByDevice {
+    fn name(&self) -> &'static str {
+        "nccl"
+    }
+
     fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Started {
         self.of(tensor).all_reduce(tensor, op)
     }

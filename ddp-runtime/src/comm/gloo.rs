@@ -37,6 +37,10 @@ impl Work for GlooWork {
 }
 
 impl Communicator for Gloo {
+    fn name(&self) -> &'static str {
+        "gloo"
+    }
+
     fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Box<dyn Work>, BridgeError> {
         Ok(Box::new(self.group.all_reduce(tensor, op)?))
     }

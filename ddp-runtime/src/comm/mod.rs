@@ -11,6 +11,7 @@ mod nccl;
 #[path = "no_nccl.rs"]
 mod nccl;
 mod shm;
+mod two_level;
 
 use std::time::Duration;
 
@@ -21,7 +22,8 @@ use crate::bridge::BridgeError;
 pub(crate) use by_device::ByDevice;
 pub(crate) use gloo::Gloo;
 pub(crate) use nccl::{Nccl, connect as connect_gpus, open_cuda};
-pub(crate) use shm::Shm;
+pub(crate) use shm::{Host, Shm};
+pub(crate) use two_level::{Grid, TwoLevel};
 
 /// How an all-reduce combines the ranks' values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +56,8 @@ pub(crate) trait Work: Send {
 
 /// A transport between all ranks of the group. All ranks issue the same operations in the same order.
 pub(crate) trait Communicator: Send {
+    /// What it is called.
+    fn name(&self) -> &'static str;
     /// Combines a contiguous tensor over all ranks, in place.
     fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Box<dyn Work>, BridgeError>;
     /// Whether [`ReduceOp::Avg`] gives the mean of such a tensor; otherwise it gives the sum.

@@ -21,6 +21,10 @@ impl Nccl {
 }
 
 impl Communicator for Nccl {
+    fn name(&self) -> &'static str {
+        "nccl"
+    }
+
     fn all_reduce(&self, _: &Tensor, _: ReduceOp) -> Started {
         match *self {}
     }

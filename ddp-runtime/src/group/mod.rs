@@ -12,7 +12,7 @@ use tch::{Device, Kind, Tensor};
 
 pub(crate) use self::operations::{Started, check_mean};
 use self::rendezvous::{data_plane, local_address, one_host, stores};
-use crate::comm::{Communicator, Gloo, Shm};
+use crate::comm::{Communicator, Gloo, Host, Shm};
 use crate::control::{Control, Header, Operation, PendingHeaders};
 use crate::error::{During, Error, Result};
 use crate::hash::hash_of;
@@ -53,12 +53,12 @@ impl Group {
         let address = local_address(launch)?;
         let name = format!("ddp/{}/{generation}", launch.restart_count);
         let watch = Watch::start(Arc::clone(&stores.watch), &name, options.timeout)?;
-        let connect = |plane: &str| {
+        let connect = |plane: &str, rank: usize, size: usize| {
             Gloo::connect(
                 &stores.main,
                 &format!("{name}/{plane}"),
-                topology.rank,
-                topology.world_size,
+                rank,
+                size,
                 &address,
                 options.timeout,
             )
@@ -70,7 +70,8 @@ impl Group {
                 ),
             })
         };
-        let mut control = Control::new(connect("control")?, topology.world_size, options.uneven);
+        let over_all = |plane: &str| connect(plane, topology.rank, topology.world_size);
+        let mut control = Control::new(over_all("control")?, topology.world_size, options.uneven);
         let data = data_plane(launch, options, &mut control, &watch, &connect)?;
         let wants_shared = one_host(launch) && options.backend != Backend::Gloo;
         let lane = if wants_shared { Lane::WantsShared } else { Lane::Control };
@@ -209,7 +210,8 @@ impl Group {
         let operation = "exchanging statistics of a batch";
         if let Lane::WantsShared = self.lane {
             let Topology { rank, world_size, .. } = self.topology;
-            self.lane = match Shm::connect(&mut self.control, &self.watch, rank, world_size)? {
+            let place = Host { rank, ranks: 0..world_size };
+            self.lane = match Shm::connect(&mut self.control, &self.watch, &place)? {
                 Ok(shm) => Lane::Shared(shm),
                 Err(_) => Lane::Control,
             };

@@ -3,11 +3,11 @@ use std::net::{TcpListener, UdpSocket};
 use std::os::fd::IntoRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ddp_env::{Launch, StoreHost};
+use ddp_env::{Launch, StoreHost, Topology};
 use tch::Device;
 
 use crate::bridge::{StoreRole, TcpStore};
-use crate::comm::{self, ByDevice, Communicator, Gloo, Shm};
+use crate::comm::{self, ByDevice, Communicator, Gloo, Grid, Host, Shm, TwoLevel};
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::options::{Backend, Options};
@@ -29,7 +29,7 @@ pub(super) fn data_plane(
     options: &Options,
     control: &mut Control,
     watch: &Watch,
-    gloo: &dyn Fn(&str) -> Result<Gloo>,
+    gloo: &dyn Fn(&str, usize, usize) -> Result<Gloo>,
 ) -> Result<Box<dyn Communicator>> {
     let gpus = match options.backend {
         Backend::Auto | Backend::Nccl => {
@@ -53,21 +53,51 @@ fn host_plane(
     options: &Options,
     control: &mut Control,
     watch: &Watch,
-    gloo: &dyn Fn(&str) -> Result<Gloo>,
+    gloo: &dyn Fn(&str, usize, usize) -> Result<Gloo>,
 ) -> Result<Box<dyn Communicator>> {
-    let topology = launch.topology;
+    let Topology { rank, world_size, .. } = launch.topology;
     let wanted = options.backend == Backend::Shm;
-    if options.backend == Backend::Gloo || (!wanted && !one_host(launch)) {
-        return Ok(Box::new(gloo("data")?));
-    }
-    match Shm::connect(control, watch, topology.rank, topology.world_size)? {
-        Ok(shm) => Ok(Box::new(shm)),
-        Err(why) if wanted => Err(Error::setup("sharing memory between the ranks", why)),
-        Err(why) => {
-            output::notice(format_args!("no shared memory between the ranks, Gloo instead: {why}"));
-            Ok(Box::new(gloo("data")?))
+    if options.backend != Backend::Gloo && (wanted || one_host(launch)) {
+        match Shm::connect(control, watch, &Host { rank, ranks: 0..world_size })? {
+            Ok(shm) => return Ok(Box::new(shm)),
+            Err(why) if wanted => {
+                return Err(Error::setup("sharing memory between the ranks", why));
+            }
+            Err(why) => output::notice(format_args!(
+                "no shared memory between the ranks, Gloo instead: {why}"
+            )),
+        }
+    } else if options.backend != Backend::Gloo
+        && let Some(grid) = Grid::find(control, watch, launch.topology)?
+    {
+        match two_levels(grid, control, watch, gloo)? {
+            Ok(two_level) => return Ok(Box::new(two_level)),
+            Err(why) => output::notice(format_args!(
+                "no shared memory between the ranks of a host, Gloo between all: {why}"
+            )),
         }
     }
+    Ok(Box::new(gloo("data", rank, world_size)?))
+}
+
+/// Shared memory on each host, Gloo between their first ranks; a text on all ranks where memory cannot be shared.
+fn two_levels(
+    grid: Grid,
+    control: &mut Control,
+    watch: &Watch,
+    gloo: &dyn Fn(&str, usize, usize) -> Result<Gloo>,
+) -> Result<std::result::Result<TwoLevel, String>> {
+    let place = grid.place();
+    let up = match Shm::connect(control, watch, &place)? {
+        Ok(up) => up,
+        Err(why) => return Ok(Err(why)),
+    };
+    let down = match up.another(control, watch, &place)? {
+        Ok(down) => down,
+        Err(why) => return Ok(Err(why)),
+    };
+    let across = grid.leads().then(|| gloo("hosts", grid.host(), grid.hosts)).transpose()?;
+    Ok(Ok(TwoLevel::new(grid, up, down, across)))
 }
 
 pub(super) fn stores(launch: &Launch, options: &Options) -> Result<Stores> {

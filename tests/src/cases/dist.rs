@@ -17,6 +17,7 @@ fn part(rank: usize, rows: i64) -> Tensor {
 fn tensors() -> Result<()> {
     let scope = ddp_runtime::init()?;
     let (rank, world) = (scope.rank(), scope.world_size());
+    println!("over {:?}", dist::backend());
     let total: Tensor = (0..world).map(|rank| part(rank, 4)).sum();
     for root in 0..world {
         let own = part(rank, 4);

@@ -12,6 +12,7 @@ mod grad_scaler;
 mod gradients;
 mod graphs;
 mod hooks;
+mod hosts;
 mod leaves;
 mod loader;
 mod metrics;

@@ -102,6 +102,10 @@ impl Nccl {
 }
 
 impl Communicator for Nccl {
+    fn name(&self) -> &'static str {
+        "nccl"
+    }
+
     fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Box<dyn Work>> {
         let data = self.memory(tensor)?;
         let Reduction { kind, per_element, op } = reduction(tensor.kind(), op)?;

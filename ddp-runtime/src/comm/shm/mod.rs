@@ -1,6 +1,6 @@
 //! Shared memory: the CPU ranks of one host reduce buckets where they lie, without a copy and without a socket.
 //!
-//! - `segment`: memory that several processes see;
+//! - `segment`: memory that several processes see; `pool`: those of this rank;
 //! - `ring`: where the ranks meet (the protocol is a note there);
 //! - `kernel`: the arithmetic.
 //!
@@ -10,10 +10,12 @@
 #![allow(unsafe_code)]
 
 mod kernel;
+mod pool;
 mod ring;
 mod segment;
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,6 +29,7 @@ use crate::bridge::{BridgeError, tensor_over};
 use crate::control::Control;
 use crate::error::Result as GroupResult;
 use crate::watch::Watch;
+use pool::{Pool, lock_pool};
 use ring::{Place, Ring, SLOTS};
 use segment::{Mapping, Segment, Ticket};
 
@@ -35,8 +38,20 @@ type Result<T> = std::result::Result<T, BridgeError>;
 /// The longest sleep before looking whether the other ranks live.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Segments above this size are rounded up to multiples of it, smaller ones to powers of two.
-const LARGE: usize = 1 << 20;
+/// The ranks of one host, and this one among them.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    /// This rank.
+    pub(crate) rank: usize,
+    /// All that are here: they follow one another.
+    pub(crate) ranks: Range<usize>,
+}
+
+impl Host {
+    fn local_rank(&self) -> usize {
+        self.rank - self.ranks.start
+    }
+}
 
 /// What an operation does once all data are there.
 enum Task {
@@ -63,15 +78,16 @@ struct Operation {
 
 /// What the works of a group share.
 struct State {
+    /// The rank that is the first of this host.
+    first: usize,
+    /// Position on this host, from 0; so are all ranks below.
     rank: usize,
     pids: Vec<u32>,
     alive: Vec<OwnedFd>,
     ring: Ring,
-    /// This rank's segments, kept for the life of the group; one that nobody else holds is free.
-    segments: Vec<Arc<Segment>>,
+    pool: Arc<Mutex<Pool>>,
     /// Mappings of other ranks' segments.
     foreign: HashMap<(usize, u64), Mapping>,
-    next_serial: u64,
     issued: u64,
     /// Issued and not ended, in order.
     pending: VecDeque<Operation>,
@@ -83,23 +99,43 @@ pub(crate) struct Shm {
 }
 
 impl Shm {
-    /// Sets the transport up between all ranks, which are on one host. `None` on all of them when one cannot see the others'
-    /// memory; `why` says so.
+    /// Sets the transport up between the ranks of each host. A text on all ranks when one of them cannot see the memory of
+    /// another one of its host; it says so.
     pub(crate) fn connect(
         control: &mut Control,
         watch: &Watch,
-        rank: usize,
-        world_size: usize,
+        place: &Host,
     ) -> GroupResult<std::result::Result<Self, String>> {
-        let own = (rank == 0).then(|| Segment::new(Ring::bytes(world_size), 0)).transpose();
+        Self::with_pool(control, watch, place, Arc::default())
+    }
+
+    /// Another one between the same ranks, in an order of its own, for data that lie in the same segments.
+    pub(crate) fn another(
+        &self,
+        control: &mut Control,
+        watch: &Watch,
+        place: &Host,
+    ) -> GroupResult<std::result::Result<Self, String>> {
+        Self::with_pool(control, watch, place, Arc::clone(&self.lock().pool))
+    }
+
+    fn with_pool(
+        control: &mut Control,
+        watch: &Watch,
+        place: &Host,
+        pool: Arc<Mutex<Pool>>,
+    ) -> GroupResult<std::result::Result<Self, String>> {
+        let size = Ring::bytes(place.ranks.len());
+        let own = (place.local_rank() == 0).then(|| Segment::new(size, 0)).transpose();
         let ticket = own.as_ref().ok().and_then(|own| own.as_ref()).map(Segment::ticket);
         let ticket = ticket.unwrap_or(Ticket { serial: 0, fd: 0, bytes: 0 });
         let words =
             [i64::from(std::process::id()), i64::from(ticket.fd), ticket.bytes.cast_signed()];
         let all = control.gather_words(watch, &words)?;
+        let all = &all[place.ranks.clone()];
         let pids: Vec<u32> = all.iter().map(|words| words[0] as u32).collect();
         let ticket = Ticket { serial: 0, fd: all[0][1] as u32, bytes: all[0][2].cast_unsigned() };
-        let state = State::open(rank, pids, ticket);
+        let state = State::open(place, pids, ticket, pool);
         let problem = state.as_ref().err().map(ToString::to_string).unwrap_or_default();
         let problems = control.gather_texts(watch, &problem)?;
         // The ring's own segment may close now: everyone has mapped it.
@@ -119,7 +155,7 @@ impl Shm {
     fn issue(&self, tensor: &Tensor, task: Task, write_back: bool) -> Result<Box<dyn Work>> {
         let mut state = self.lock();
         let bytes = tensor.numel() * tensor.kind().elt_size_in_bytes();
-        let (data, offset, staged) = state.locate(tensor, bytes)?;
+        let (data, offset, staged) = lock_pool(&state.pool).locate(tensor, bytes)?;
         let target = (staged && write_back).then(|| tensor.shallow_clone());
         let number = state.issue(Operation {
             number: 0,
@@ -139,6 +175,10 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl Communicator for Shm {
+    fn name(&self) -> &'static str {
+        "shm"
+    }
+
     fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Box<dyn Work>> {
         let (kind, elements) = (tensor.kind(), tensor.numel());
         self.issue(tensor, Task::Reduce { kind, op, elements }, true)
@@ -154,7 +194,7 @@ impl Communicator for Shm {
 
     fn allocate(&self, elements: usize, kind: Kind) -> Result<Option<Tensor>> {
         let bytes = elements * kind.elt_size_in_bytes();
-        let segment = self.lock().segment(bytes)?;
+        let segment = lock_pool(&self.lock().pool).segment(bytes)?;
         let data = segment.mapping().start();
         // SAFETY: the segment spans the bytes, and nobody else holds it. It may have been used before.
         unsafe { std::ptr::write_bytes(data, 0, bytes) };
@@ -168,7 +208,7 @@ impl Communicator for Shm {
 }
 
 impl State {
-    fn open(rank: usize, pids: Vec<u32>, ticket: Ticket) -> Result<Self> {
+    fn open(place: &Host, pids: Vec<u32>, ticket: Ticket, pool: Arc<Mutex<Pool>>) -> Result<Self> {
         let alive = pids
             .iter()
             .map(|&pid| {
@@ -182,52 +222,16 @@ impl State {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let ring = Ring::new(mapping, pids.len(), pids.len() > cores);
         Ok(Self {
-            rank,
+            first: place.ranks.start,
+            rank: place.local_rank(),
             ring,
             alive,
             pids,
-            segments: Vec::new(),
+            pool,
             foreign: HashMap::new(),
-            next_serial: 1,
             issued: 0,
             pending: VecDeque::new(),
         })
-    }
-
-    /// A segment of at least so many bytes that nobody else holds: one used before, or a new one.
-    ///
-    /// Sizes are rounded up, so that few different ones are made; the other ranks' mappings of them stay valid.
-    fn segment(&mut self, bytes: usize) -> Result<Arc<Segment>> {
-        let wanted =
-            if bytes > LARGE { bytes.next_multiple_of(LARGE) } else { bytes.next_power_of_two() };
-        let free = |segment: &&Arc<Segment>| {
-            let size = segment.mapping().bytes();
-            Arc::strong_count(segment) == 1 && size >= bytes && size <= wanted.max(4096)
-        };
-        if let Some(segment) = self.segments.iter().find(free) {
-            return Ok(Arc::clone(segment));
-        }
-        let segment = Arc::new(Segment::new(wanted, self.next_serial)?);
-        self.next_serial += 1;
-        self.segments.push(Arc::clone(&segment));
-        Ok(segment)
-    }
-
-    /// The segment that a tensor lies in, and where; a copy in a new one if it lies elsewhere.
-    fn locate(&mut self, tensor: &Tensor, bytes: usize) -> Result<(Arc<Segment>, usize, bool)> {
-        let address = tensor.data_ptr() as usize;
-        for segment in &self.segments {
-            if segment.mapping().holds(address, bytes) {
-                let offset = address - segment.mapping().start() as usize;
-                return Ok((Arc::clone(segment), offset, false));
-            }
-        }
-        let segment = self.segment(bytes)?;
-        // SAFETY: both span `bytes`, the segment is new, and nobody else knows it.
-        unsafe {
-            std::ptr::copy_nonoverlapping(address as *const u8, segment.mapping().start(), bytes)
-        };
-        Ok((segment, 0, true))
     }
 
     fn issue(&mut self, operation: Operation) -> Result<u64> {
@@ -306,7 +310,10 @@ impl State {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         if poll(&mut fds, Some(&now)).is_ok_and(|ended| ended > 0) {
             let rank = fds.iter().position(|fd| !fd.revents().is_empty()).unwrap_or_default();
-            return Err(BridgeError::new(format!("the process of rank {rank} has ended")));
+            return Err(BridgeError::new(format!(
+                "the process of rank {} has ended",
+                self.first + rank
+            )));
         }
         Ok(())
     }
@@ -320,7 +327,8 @@ impl State {
         let Place { ticket, offset } = self.ring.place(operation.number, rank);
         if offset + operation.bytes as u64 > ticket.bytes {
             return Err(BridgeError::new(format!(
-                "rank {rank} offers {} bytes where {} are needed",
+                "rank {} offers {} bytes where {} are needed",
+                self.first + rank,
                 ticket.bytes.saturating_sub(offset),
                 operation.bytes
             )));

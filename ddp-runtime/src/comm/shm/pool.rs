@@ -1,0 +1,65 @@
+//! The segments of one rank.
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tch::Tensor;
+
+use super::segment::Segment;
+use crate::bridge::BridgeError;
+
+type Result<T> = std::result::Result<T, BridgeError>;
+
+/// Segments above this size are rounded up to multiples of it, smaller ones to powers of two.
+const LARGE: usize = 1 << 20;
+
+/// Kept for the life of the group; one that nobody else holds is free.
+#[derive(Default)]
+pub(super) struct Pool {
+    segments: Vec<Arc<Segment>>,
+}
+
+pub(super) fn lock_pool(pool: &Mutex<Pool>) -> MutexGuard<'_, Pool> {
+    pool.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pool {
+    /// A segment of at least so many bytes that nobody else holds: one used before, or a new one.
+    ///
+    /// Sizes are rounded up, so that few different ones are made; the other ranks' mappings of them stay valid.
+    pub(super) fn segment(&mut self, bytes: usize) -> Result<Arc<Segment>> {
+        let wanted =
+            if bytes > LARGE { bytes.next_multiple_of(LARGE) } else { bytes.next_power_of_two() };
+        let free = |segment: &&Arc<Segment>| {
+            let size = segment.mapping().bytes();
+            Arc::strong_count(segment) == 1 && size >= bytes && size <= wanted.max(4096)
+        };
+        if let Some(segment) = self.segments.iter().find(free) {
+            return Ok(Arc::clone(segment));
+        }
+        // 0 is the ring's own.
+        let serial = self.segments.len() as u64 + 1;
+        let segment = Arc::new(Segment::new(wanted, serial)?);
+        self.segments.push(Arc::clone(&segment));
+        Ok(segment)
+    }
+
+    /// The segment that a tensor lies in, and where; a copy in a new one, and true, if it lies elsewhere.
+    pub(super) fn locate(
+        &mut self,
+        tensor: &Tensor,
+        bytes: usize,
+    ) -> Result<(Arc<Segment>, usize, bool)> {
+        let address = tensor.data_ptr() as usize;
+        for segment in &self.segments {
+            if segment.mapping().holds(address, bytes) {
+                let offset = address - segment.mapping().start() as usize;
+                return Ok((Arc::clone(segment), offset, false));
+            }
+        }
+        let segment = self.segment(bytes)?;
+        // SAFETY: both span `bytes`, the segment is new, and nobody else knows it.
+        unsafe {
+            std::ptr::copy_nonoverlapping(address as *const u8, segment.mapping().start(), bytes)
+        };
+        Ok((segment, 0, true))
+    }
+}
