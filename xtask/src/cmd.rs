@@ -4,5 +4,6 @@ pub(crate) mod bench;
 pub(crate) mod ci;
 pub(crate) mod demo;
 pub(crate) mod gpu;
+pub(crate) mod older;
 pub(crate) mod setup;
 pub(crate) mod test;

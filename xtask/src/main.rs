@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask setup | demo | test | bench | gpu | ci`.
+//! The project's own commands: `cargo xtask setup | demo | test | bench | gpu | older | ci`.
 //!
 //! One short file a command under `cmd/`; what they share (a step, styled lines, the workspace) stands beside
 //! this file. Nothing here links libtorch: `setup` must run before it is there.
@@ -37,6 +37,8 @@ enum Cmd {
     Bench(cmd::bench::Args),
     /// Check on one GPU what needs one; exit code 77 where there is none
     Gpu,
+    /// Compile with the oldest libtorch and tch that are supported
+    Older,
     /// Everything that a change must pass
     Ci,
 }
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Cmd::Test(args) => cmd::test::run(&ws, &args),
         Cmd::Bench(args) => cmd::bench::run(&ws, &args),
         Cmd::Gpu => cmd::gpu::run(&ws),
+        Cmd::Older => cmd::older::run(&ws),
         Cmd::Ci => cmd::ci::run(&ws),
     });
     match outcome {

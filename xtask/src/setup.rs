@@ -7,7 +7,7 @@ mod asked;
 mod libtorch;
 mod link;
 mod needs;
-mod python;
+pub(crate) mod python;
 mod venv;
 
 use std::fs::File;
@@ -17,6 +17,7 @@ use anyhow::{Context, Result, bail};
 
 pub(crate) use self::libtorch::Libtorch;
 pub(crate) use self::python::owner_of;
+pub(crate) use self::venv::environment;
 
 use self::asked::Asked;
 use crate::style;

@@ -1,7 +1,7 @@
 //! Where the workspace is, and how cargo is called in it.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -25,6 +25,11 @@ impl Workspace {
     #[cfg(test)]
     pub(crate) fn at(root: &std::path::Path) -> Self {
         Self { root: root.to_path_buf() }
+    }
+
+    /// The folder that holds all packages.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
     }
 
     /// `target/` of the workspace, whatever CARGO_TARGET_DIR says: `.cargo/config.toml` names it.

@@ -3,7 +3,9 @@
 //! Every operation goes up, across and down. A sum is taken on each host, then over the hosts' first ranks, then copied on each
 //! host. So a bucket crosses the network once a host, and not once a rank.
 //!
-//! Note [Orders]: transports match operations by the order in which a rank issues them, so that order must be the same on all
+//! # Note [Orders]
+//!
+//! Transports match operations by the order in which a rank issues them, so that order must be the same on all
 //! ranks. The first ranks go down when the network is done, the others at once, each between other operations that go up. Hence
 //! there is one ring for up and one for down; on each of them, and across, no operation overtakes the one before it.
 use std::collections::VecDeque;

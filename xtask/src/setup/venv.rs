@@ -68,6 +68,15 @@ fn whole_torch(venv: &Path) -> Result<PathBuf> {
     Ok(libtorch::check(&torch, TORCH_VERSION)?.folder)
 }
 
+/// The python of an empty environment in `venv`, which is made unless it is there.
+///
+/// # Errors
+/// When there is no fitting python3.
+pub(crate) fn environment(venv: &Path) -> Result<PathBuf> {
+    create(venv)?;
+    Ok(python(venv))
+}
+
 /// Makes the environment unless its python and pip already work.
 fn create(venv: &Path) -> Result<()> {
     let pip = Command::new(python(venv)).args(["-m", "pip", "--version"]).output();

@@ -2,31 +2,28 @@
 //!
 //! One lock guards group and reducer. It is taken by the thread that trains, and during a backward by the engine's threads,
 //! one hook at a time; nobody else waits for it.
+mod backward;
+mod leave;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-use ddp_env::failure::{FailureKind, FailureRecord};
 use ddp_env::{Launch, Topology};
 use tch::Tensor;
 use tch::nn::VarStore;
 
 use crate::batch_norm::{Choice, Layers};
-use crate::bridge::{BackwardKind, BackwardObserver, BatchNormKernel, BatchNormObserver};
+use crate::bridge::{BatchNormKernel, BatchNormObserver};
 use crate::control::Operation;
-use crate::data::weight;
 use crate::error::{During, Error, Result};
 use crate::group::Group;
 use crate::hook::CommHook;
 use crate::inner::{Inner, check_options, share_order};
 use crate::options::Options;
-use crate::output;
 use crate::random;
-use crate::report;
 use crate::sync::Reducer;
-use crate::trace;
 use crate::vote;
-use crate::watch::Done;
 
 const ALONE: &str = "a collective or backward was reached inside a section that only one rank runs";
 const OUT_OF_ALONE: &str =
@@ -155,35 +152,6 @@ impl Session {
         Ok(())
     }
 
-    /// Every rank's values, from inside a forward or a backward. `layer` is the same on all ranks.
-    pub(crate) fn exchange_in_pass(
-        &self,
-        operation: Operation,
-        layer: &str,
-        values: &[f64],
-    ) -> Result<Vec<Vec<f64>>> {
-        if let Some(first) = self.first_error() {
-            return Err(Error::Poisoned { first: first.to_string() });
-        }
-        // A backward runs on a thread of the engine where the device has one, and its start has been checked.
-        let elsewhere =
-            operation == Operation::NormForward && std::thread::current().id() != self.thread;
-        let result = if vote::is_alone() {
-            Err(Error::unsupported(ALONE, OUT_OF_ALONE))
-        } else if elsewhere {
-            Err(Error::unsupported(
-                format!(
-                    "the training of {layer}, which is synchronised, runs on a thread of its own"
-                ),
-                "run it on the thread that entered the scope, or keep its store local with `local_batch_norm`",
-            ))
-        } else {
-            let Inner { group, reducer } = &mut *self.lock();
-            reducer.settle(group).and_then(|()| group.exchange_in_pass(operation, layer, values))
-        };
-        self.keep(result)
-    }
-
     /// Makes all registered stores equal, as far as they are not. After the first time each rank draws its own random
     /// numbers.
     pub(crate) fn synchronize(&self) -> Result<()> {
@@ -301,38 +269,6 @@ impl Session {
         })
     }
 
-    /// Says goodbye, once all ranks do.
-    pub(crate) fn leave(&self) -> Result<()> {
-        self.run(|inner| {
-            if self.topology.is_local_main() {
-                // Whoever comes to a `main_first` now would wait for this rank in vain.
-                inner.group.watch().mark_done(&self.first_has_left())?;
-            }
-            let traced = i64::from(trace::is_on());
-            let headers = inner.announce(Operation::Leave, 0, traced)?;
-            let missed = inner.group.course().missed();
-            if !missed.is_empty() && self.topology.is_main() {
-                let steps: Vec<String> = headers
-                    .iter()
-                    .zip(missed)
-                    .map(|(header, missed)| (header.backwards - missed).to_string())
-                    .collect();
-                output::notice(format_args!(
-                    "the ranks took {} steps; all have the weights of the rank with the most now, and each its own \
-                     optimizer's state",
-                    steps.join(", ")
-                ));
-            }
-            let traced: Vec<bool> = headers.iter().map(|header| header.extra == 1).collect();
-            let (control, watch) = inner.group.control();
-            trace::finish(control, watch, &traced)
-        })
-    }
-
-    fn first_has_left(&self) -> String {
-        format!("the training of the first rank of host {}", self.topology.node_rank)
-    }
-
     /// An order of `n` places that rank 0 draws, on every rank.
     pub(crate) fn joint_order(
         &self,
@@ -382,25 +318,6 @@ impl Session {
         })
     }
 
-    /// On the first rank of a host: says that its turn is over. On the others: waits for that, as long as no rank fails.
-    pub(crate) fn pass_first(&self) -> Result<()> {
-        let turn = self.turns.fetch_add(1, Ordering::Relaxed);
-        let what = format!("main_first, turn {turn} of host {}", self.topology.node_rank);
-        self.run(|inner| {
-            if self.topology.is_local_main() {
-                inner.group.watch().mark_done(&what)
-            } else {
-                match inner.group.watch().wait_until_done(&what, &self.first_has_left())? {
-                    Done::Asked => Ok(()),
-                    Done::Never => Err(Error::unsupported(
-                        "`main_first` was called where the first rank of this host has returned already",
-                        "call it before the training loop",
-                    )),
-                }
-            }
-        })
-    }
-
     /// Runs `body`, and keeps its error as the one that made the group unusable.
     fn run<T>(&self, body: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
         if let Some(first) = self.first_error() {
@@ -425,41 +342,6 @@ impl Session {
         result.inspect_err(|error| self.fail(error))
     }
 
-    /// Keeps the first error, tells the other ranks and the launcher.
-    pub(crate) fn fail(&self, error: &Error) {
-        {
-            let mut first = self.first_error.lock().unwrap_or_else(PoisonError::into_inner);
-            if first.is_some() {
-                return;
-            }
-            *first = Some(error.clone());
-        }
-        if !error.is_peer() {
-            self.tell_others(&error.to_string());
-        }
-        report::write(&self.record(report::kind(error), error.to_string(), None));
-    }
-
-    /// Ends what is under way on this rank's GPU.
-    pub(crate) fn abort(&self) {
-        self.lock().group.abort();
-    }
-
-    /// Tells the other ranks that this one ends with `message`.
-    pub(crate) fn tell_others(&self, message: &str) {
-        self.lock().group.report(message);
-    }
-
-    /// What the launcher is told about a failure of this rank.
-    pub(crate) fn record(
-        &self,
-        kind: FailureKind,
-        message: String,
-        place: Option<String>,
-    ) -> FailureRecord {
-        report::record(self.topology.rank, kind, self.name.clone(), message, place)
-    }
-
     fn weights_are_equal(&self) {
         if !self.weights_equal.swap(true, Ordering::Relaxed) {
             random::become_own(self.topology.rank);
@@ -468,74 +350,5 @@ impl Session {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The result of a callback, as the engine takes it.
-    fn in_backward<T>(&self, result: Result<T>) -> std::result::Result<T, String> {
-        result.map_err(|error| {
-            self.fail(&error);
-            error.to_string()
-        })
-    }
-}
-
-impl BackwardObserver for Session {
-    fn begin(
-        &self,
-        leaves: &[(usize, &Tensor)],
-        kind: BackwardKind,
-    ) -> std::result::Result<f64, String> {
-        if let Some(first) = self.first_error() {
-            return Err(Error::Poisoned { first: first.to_string() }.to_string());
-        }
-        let refuse = |what: &str, cure: &str| self.in_backward(Err(Error::unsupported(what, cure)));
-        if std::thread::current().id() != self.thread {
-            return refuse(
-                "this backward runs on a thread of its own",
-                "step on the thread that entered the scope",
-            );
-        }
-        if vote::is_alone() {
-            return refuse(ALONE, OUT_OF_ALONE);
-        }
-        if kind.create_graph {
-            return refuse(
-                "a backward that stores gradients with a graph of their own cannot be averaged",
-                "take second derivatives through `Tensor::run_backward`, which stores none",
-            );
-        }
-        let Some(counts) = weight::of_step() else {
-            return refuse(
-                "this backward follows batches that were drawn ahead of it in parts of unequal size or of a sum, so how \
-                 much each rank's gradient counts is not known",
-                "step on a batch before the next one is drawn; where the loss is a mean, a batch size that the number of \
-                 ranks divides, without the smaller last batch, does as well",
-            );
-        };
-        trace::begin_backward();
-        let result = {
-            let inner = &mut *self.lock();
-            inner.reducer.begin(&mut inner.group, leaves, counts, kind)
-        };
-        self.in_backward(result)
-    }
-
-    fn ready(&self, id: u32) -> std::result::Result<(), String> {
-        let result = {
-            let inner = &mut *self.lock();
-            inner.reducer.ready(&mut inner.group, id)
-        };
-        self.in_backward(result)
-    }
-
-    fn end(&self, failed: bool) -> std::result::Result<(), String> {
-        let result = {
-            let inner = &mut *self.lock();
-            inner.reducer.end(&mut inner.group, failed)
-        };
-        trace::end_backward();
-        self.in_backward(result)?;
-        self.weights_are_equal();
-        Ok(())
     }
 }
