@@ -1,12 +1,10 @@
-//! Whatever the body, the macro does not panic, and what it accepts parses; and it is fast enough.
+//! Whatever the body, the macro does not panic, and what it accepts parses.
 
 use super::shapes::messages;
 use crate::expand::expand;
 use proc_macro2::TokenStream;
 use proptest::prelude::*;
-use quote::quote;
 use std::fmt::Write;
-use std::time::{Duration, Instant};
 
 /// Pieces of statements; `{}` stands for an inner block.
 const PIECES: &[&str] = &[
@@ -162,49 +160,4 @@ proptest! {
             expand(args, item);
         }
     }
-}
-
-/// A function of about 700 lines, of what training functions are made of.
-fn long_function() -> TokenStream {
-    let mut body = String::new();
-    for i in 0..50 {
-        let _ = write!(
-            body,
-            "let net{i} = Net::new(&vs.root(), {i});
-             let device{i} = if Cuda::is_available() {{ Device::Cuda(0) }} else {{ Device::Cpu }};
-             for epoch in 0..epochs {{
-                 let mut total = 0.0;
-                 for (x, y) in data.train_iter(64).shuffle().to_device(device{i}) {{
-                     let loss = net{i}.forward_t(&x, true).cross_entropy_for_logits(&y);
-                     opt.backward_step(&loss);
-                     total += f64::try_from(&loss)?;
-                     bar.set_message(format!(\"{{:.3}}\", total));
-                 }}
-                 println!(\"{{epoch}}: {{total:.4}} {{}}\", evaluate(&net{i}, &data)?);
-                 vs.save(format!(\"{{epoch}}.ot\"))?;
-             }}\n"
-        );
-    }
-    let lines = body.lines().count();
-    assert!(lines >= 600, "only {lines} lines");
-    format!("fn train(vs: &VarStore, data: &Dataset) -> Result<()> {{ {body} Ok(()) }}")
-        .parse()
-        .expect("the function is tokens")
-}
-
-#[test]
-fn a_long_function_expands_quickly() {
-    let item = long_function();
-    let best = (0..5)
-        .map(|_| {
-            let start = Instant::now();
-            let expanded = expand(quote!(), item.clone());
-            assert_eq!(messages(expanded), Vec::<String>::new());
-            start.elapsed()
-        })
-        .min()
-        .unwrap_or_default();
-    println!("expanding 650 lines took {best:?}");
-    // A bound for a debug build on a busy machine; a release build takes a fraction of it.
-    assert!(best < Duration::from_millis(2000), "{best:?}");
 }
