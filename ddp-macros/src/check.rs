@@ -16,13 +16,14 @@ pub(crate) fn check(body: &Block, loops: &Loops, errors: &mut Errors) {
     if refused.contains(&true) {
         Unclear { refused: &refused, errors }.visit_block(body);
     }
-    for device in devices::further(body) {
+    let seen = &loops.seen;
+    for device in look(seen.devices, || devices::further(body)) {
         errors.on(device, errors::SEVERAL_DEVICES);
     }
-    for step in threads::steps(body) {
+    for step in look(seen.threads, || threads::steps(body)) {
         errors.on(step, errors::STEP_ON_THREAD);
     }
-    for lonely in ranks::lonely_collectives(body) {
+    for lonely in look(seen.ranks, || ranks::lonely_collectives(body)) {
         let name = lonely.name.to_string();
         errors.on(
             &lonely.name,
@@ -32,8 +33,8 @@ pub(crate) fn check(body: &Block, loops: &Loops, errors: &mut Errors) {
             },
         );
     }
-    let exits = if loops.exits { exits::unvoted(body, loops) } else { Vec::new() };
-    for exit in exits {
+    let differ = loops.facts.iter().any(Facts::may_differ);
+    for exit in look(differ, || exits::unvoted(body, loops)) {
         match exit {
             Unvoted::Break(exit) => errors.on(exit, errors::BREAK_UNVOTED),
             Unvoted::Continue(exit) => errors.on(exit, errors::CONTINUE_UNVOTED),
@@ -42,11 +43,15 @@ pub(crate) fn check(body: &Block, loops: &Loops, errors: &mut Errors) {
             Unvoted::While(condition) => errors.on(condition, errors::WHILE_UNVOTED),
         }
     }
-    if loops.facts.iter().any(|facts| facts.mark == Some(Mark::Shard)) {
-        for generator in orders::unseeded(body) {
-            errors.on(generator, errors::RANDOM_ORDER);
-        }
+    let deals = loops.facts.iter().any(|facts| facts.mark == Some(Mark::Shard));
+    for generator in look(deals, || orders::unseeded(body)) {
+        errors.on(generator, errors::RANDOM_ORDER);
     }
+}
+
+/// What a rule finds, where there is something for it to look at: each goes through the whole body again.
+fn look<T>(cause: bool, rule: impl FnOnce() -> Vec<T>) -> Vec<T> {
+    if cause { rule() } else { Vec::new() }
 }
 
 /// The loops of which it cannot be told how to share them, by number.

@@ -28,7 +28,7 @@ fn try_expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> 
     let loops = analysis::loops::find(&function.sig, &function.block, &marks);
     check::check(&function.block, &loops, &mut errors);
     errors.propagate()?;
-    let plan = plan::decide(&function.sig, &loops);
+    let plan = plan::decide(&function.sig, &loops, marks.returns);
     rewrite::apply(&mut function, &options, &plan);
     Ok(function.into_token_stream())
 }

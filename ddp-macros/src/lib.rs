@@ -18,6 +18,7 @@ mod recognise;
 mod rewrite;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 use proc_macro::TokenStream;
 

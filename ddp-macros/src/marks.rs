@@ -10,8 +10,7 @@ use quote::ToTokens;
 use syn::punctuated::Punctuated;
 use syn::visit_mut::{self, VisitMut};
 use syn::{
-    AttrStyle, Attribute, Block, Expr, ExprConst, ExprRepeat, Item, ItemMacro, Local, Meta, Pat,
-    Stmt, Token, Type, token,
+    AttrStyle, Attribute, Block, Expr, ExprRepeat, Item, ItemMacro, Local, Meta, Stmt, Token, token,
 };
 
 /// What the user says about a loop.
@@ -45,8 +44,26 @@ impl Mark {
     }
 }
 
-/// The marks of all loops, by the loop's number.
-pub(crate) type Marks = Vec<Option<Mark>>;
+/// What was found while the loops were numbered.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    /// The mark of each loop, by its number.
+    of_loops: Vec<Option<Mark>>,
+    /// A `return` stands in the body, if only in a closure.
+    pub(crate) returns: bool,
+}
+
+impl Marks {
+    /// How many loops there are.
+    pub(crate) fn count(&self) -> usize {
+        self.of_loops.len()
+    }
+
+    /// The mark of a loop.
+    pub(crate) fn of(&self, number: usize) -> Option<Mark> {
+        self.of_loops.get(number).copied().flatten()
+    }
+}
 
 const NUMBER: &str = "__ddp_number_";
 const SKIP: &str = "__ddp_skip";
@@ -159,7 +176,7 @@ leftmost!(leftmost_attrs_mut, attrs_of_mut, &mut Vec<Attribute>, &mut);
 
 /// Reads all marks of the body and numbers its loops; what is wrong goes to `errors`.
 pub(crate) fn take(body: &mut Block, errors: &mut Errors) -> Marks {
-    let mut taker = Taker { errors, marks: Vec::new(), lets: 0, own_macros: Vec::new() };
+    let mut taker = Taker { errors, marks: Marks::default(), lets: 0, own_macros: Vec::new() };
     taker.visit_block_mut(body);
     taker.marks
 }
@@ -201,8 +218,8 @@ impl Taker<'_> {
                 }
             }
         }
-        attrs.push(number_tag(self.marks.len()));
-        self.marks.push(found);
+        attrs.push(number_tag(self.marks.count()));
+        self.marks.of_loops.push(found);
     }
 
     fn statement_marks(&mut self, attrs: &mut Vec<Attribute>) {
@@ -239,6 +256,7 @@ impl VisitMut for Taker<'_> {
 
     fn visit_expr_mut(&mut self, expr: &mut Expr) {
         macros::open(expr, &self.own_macros);
+        self.marks.returns |= matches!(expr, Expr::Return(_));
         let is_for = matches!(expr, Expr::ForLoop(_));
         if let Some(attrs) = loop_attrs(expr) {
             self.loop_mark(attrs, is_for);
@@ -265,17 +283,13 @@ impl VisitMut for Taker<'_> {
         self.visit_expr_mut(&mut expr.expr);
     }
 
-    // What is computed at compile time is no part of the training.
-    fn visit_expr_const_mut(&mut self, _: &mut ExprConst) {}
-
     fn visit_item_mut(&mut self, item: &mut Item) {
         if let Item::Macro(ItemMacro { ident: Some(name), .. }) = item {
             self.own_macros.push(name.to_string());
         }
     }
 
-    fn visit_pat_mut(&mut self, _: &mut Pat) {}
-    fn visit_type_mut(&mut self, _: &mut Type) {}
+    crate::walk::expressions_only_mut!();
 }
 
 /// `#[__ddp_number_3]`: the number is in the name, which costs least to make and to read.

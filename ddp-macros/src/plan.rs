@@ -19,6 +19,8 @@ pub(crate) struct Plan {
     pub(crate) feeding: Vec<(usize, Mark)>,
     /// The places, given a value by an assignment, whose batches a marked loop takes.
     pub(crate) feeding_places: Vec<String>,
+    /// The function may leave by a `return`.
+    pub(crate) returns: bool,
 }
 
 /// Whose the batches are that are made somewhere.
@@ -76,7 +78,7 @@ pub(crate) struct LoopPlan {
 }
 
 /// Decides everything there is to decide.
-pub(crate) fn decide(signature: &Signature, loops: &Loops) -> Plan {
+pub(crate) fn decide(signature: &Signature, loops: &Loops, returns: bool) -> Plan {
     let facts = &loops.facts;
     let decided = facts.iter().map(|one| LoopPlan {
         mark: one.mark,
@@ -103,6 +105,7 @@ pub(crate) fn decide(signature: &Signature, loops: &Loops) -> Plan {
         counters,
         feeding: loops.feeding.clone(),
         feeding_places: loops.feeding_places.clone(),
+        returns,
     }
 }
 

@@ -54,26 +54,30 @@ pub(crate) fn callee(call: &ExprCall) -> Option<&Path> {
 /// What the expression is, if it is to be rewritten.
 pub(crate) fn site(expr: &Expr) -> Option<Site> {
     match expr {
-        Expr::Call(call) => call_site(call),
-        Expr::MethodCall(call) => method_site(call),
+        Expr::Call(call) => callee(call).and_then(|path| call_site(call, path, &macros::name(path))),
+        Expr::MethodCall(call) => method_site(call, &call.method.to_string()),
         Expr::Path(ExprPath { path, qself: None, .. }) => path_site(path),
         _ => None,
     }
 }
 
-fn call_site(call: &ExprCall) -> Option<Site> {
-    let path = callee(call)?;
-    let mut names = path.segments.iter().rev();
-    let last = names.next()?.ident.to_string();
-    let owner = names.next().map(|segment| segment.ident.to_string()).unwrap_or_default();
-    match (owner.as_str(), last.as_str(), call.args.len()) {
+/// What a call of the function at this path, of this name, is.
+pub(crate) fn call_site(call: &ExprCall, path: &Path, name: &str) -> Option<Site> {
+    let arguments = call.args.len();
+    let Some(owner) = path.segments.iter().nth_back(1) else {
+        return match name {
+            "create_dir" if arguments == 1 => Some(Site::Folder),
+            "manual_seed" if arguments == 1 => Some(Site::Seed),
+            _ => None,
+        };
+    };
+    match (owner.ident.to_string().as_str(), name, arguments) {
         ("Device", "Cuda", 1) | ("Device", "cuda_if_available", 0) => Some(Site::Device),
         ("VarStore", "new", 1) => Some(Site::Store),
         ("Iter2", "new", 3) => Some(Site::Iter2 { fallible: false }),
         ("Iter2", "f_new", 3) => Some(Site::Iter2 { fallible: true }),
         ("ProgressBar" | "MultiProgress", _, _) => Some(Site::Bar),
-        ("" | "fs", "create_dir", 1) => Some(Site::Folder),
-        ("", "manual_seed", 1) => Some(Site::Seed),
+        ("fs", "create_dir", 1) => Some(Site::Folder),
         ("tch", "manual_seed", 1) if path.segments.len() == 2 => Some(Site::Seed),
         _ => None,
     }
@@ -93,10 +97,10 @@ fn path_site(path: &Path) -> Option<Site> {
     }
 }
 
-/// What a call of a method is.
-pub(crate) fn method_site(call: &ExprMethodCall) -> Option<Site> {
+/// What a call of the method of this name is.
+pub(crate) fn method_site(call: &ExprMethodCall, name: &str) -> Option<Site> {
     let path = call.args.first();
-    match (call.method.to_string().as_str(), call.args.len()) {
+    match (name, call.args.len()) {
         ("train_iter", 1) | ("iter_shuffle", 2) if call.turbofish.is_none() => Some(Site::Data),
         ("progress" | "try_progress", 0) | ("progress_count" | "progress_with_style", 1) => {
             Some(Site::Progress)

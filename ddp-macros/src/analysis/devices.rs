@@ -44,7 +44,8 @@ impl Devices {
     }
 }
 
-fn number(expr: &Expr) -> Option<u64> {
+/// The number that names a device, where one is written.
+pub(super) fn number(expr: &Expr) -> Option<u64> {
     match expr {
         Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => number.base10_parse().ok(),
         _ => None,

@@ -6,7 +6,7 @@
 //! validation set looks different, and is left to the runtime.
 
 use super::loops::Loops;
-use super::names::{any_expr, bound};
+use super::names::{Made, Names, any_expr, bound};
 use super::steps::{self, Step};
 use super::variable;
 use crate::marks;
@@ -40,8 +40,8 @@ pub(crate) fn unvoted(body: &Block, loops: &Loops) -> Vec<Unvoted> {
         around: Vec::new(),
         deciding: 0,
         found: Vec::new(),
-        names: super::names::Names::default(),
-        steps_seen: 0,
+        names: Names::default(),
+        so_far: Made::default(),
     };
     exits.visit_block(body);
     exits.found
@@ -72,8 +72,9 @@ struct Exits<'a> {
     /// How many conditions on such numbers are around us.
     deciding: usize,
     found: Vec<Unvoted>,
-    names: super::names::Names,
-    steps_seen: usize,
+    names: Names,
+    /// What was made up to the place we are at.
+    so_far: Made,
 }
 
 /// Methods that read a number out of a tensor.
@@ -182,7 +183,7 @@ impl Exits<'_> {
 
     /// A step: what went on before it skipped it. A step that is only handed on proves nothing.
     fn step(&mut self, sure: bool) {
-        self.steps_seen += 1;
+        self.so_far.steps += 1;
         for around in &mut self.around {
             around.stepped = true;
             let skipped = std::mem::take(&mut around.pending);
@@ -196,7 +197,7 @@ impl Exits<'_> {
     fn first_step(&self, expr: &Expr) -> Option<TokenStream> {
         let mut first = None;
         any_expr(expr, &mut |expr| match expr {
-            Expr::MethodCall(call) if steps::of_method(call, &self.names) == Some(Step::Direct) => {
+            Expr::MethodCall(call) if steps::of(expr, &self.names) == Some(Step::Direct) => {
                 first = Some(call.method.to_token_stream());
                 true
             }
@@ -269,9 +270,9 @@ impl Visit<'_> for Exits<'_> {
     }
 
     fn visit_local(&mut self, local: &Local) {
-        let before = self.steps_seen;
+        let before = self.so_far;
         visit::visit_local(self, local);
-        self.names.bind(local, None, self.steps_seen > before);
+        self.names.bind(local, None, self.so_far.since(before));
         self.bind(bound(&local.pat), local.init.as_ref().map(|init| &*init.expr));
     }
 

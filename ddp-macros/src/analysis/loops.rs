@@ -1,15 +1,17 @@
 //! The loops of the body: what they run over, whether they train, what they hold.
 
 use super::indexed;
-use super::names::Names;
+use super::names::{Made, Names};
+use super::seen::Seen;
 use super::source::{self, Source};
 use super::steps::{self, Step};
 use crate::macros;
+use crate::recognise;
 use crate::marks::{self, Mark, Marks};
 use syn::visit::{self, Visit};
 use syn::{
-    Attribute, BinOp, Block, Expr, ExprAssign, ExprBinary, ExprClosure, ExprConst, ExprForLoop,
-    ExprLoop, ExprWhile, Item, Local, Macro, Pat, Signature, Stmt, Type,
+    BinOp, Block, Expr, ExprAssign, ExprBinary, ExprClosure, ExprForLoop, ExprLoop, ExprWhile, Item,
+    Local, Macro, Pat, Signature, Stmt,
 };
 
 /// The keyword of a loop.
@@ -40,8 +42,10 @@ pub(crate) struct Facts {
     pub(crate) holds_shared: bool,
     /// A shared loop stands in it, in no other loop inside it.
     pub(crate) wraps_shared: bool,
-    /// Its variable picks rows out of data.
+    /// Its variable picks rows out of data, in steps that no loop inside it shares.
     pub(crate) indexes: bool,
+    /// Something in it may be done or not, at any depth.
+    pub(crate) decides: bool,
     /// It stands in the body of a loop that is marked `shard` or `each`, so its data is the rank's own.
     pub(crate) covered: bool,
     /// The single name its pattern binds.
@@ -51,6 +55,13 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
+    /// Whether some rank may leave it, or take a step in it, alone: what rests on a condition, in a loop that takes
+    /// shared batches or is around one.
+    pub(crate) fn may_differ(&self) -> bool {
+        let decides = self.decides || matches!(self.kind, Kind::While | Kind::WhileLet);
+        decides && (self.holds_shared || self.is_shared())
+    }
+
     /// Whether the runtime deals out its items.
     pub(crate) fn is_shared(&self) -> bool {
         match self.mark {
@@ -68,8 +79,8 @@ pub(crate) struct Loops {
     pub(crate) feeding: Vec<(usize, Mark)>,
     /// The places that feed a marked loop by an assignment.
     pub(crate) feeding_places: Vec<String>,
-    /// Something may be done or not: a branch, an exit, the end of a `while`.
-    pub(crate) exits: bool,
+    /// What there is for the rules to look at.
+    pub(crate) seen: Seen,
 }
 
 /// Looks at all loops of a body.
@@ -79,16 +90,16 @@ pub(crate) fn find(signature: &Signature, body: &Block, marks: &Marks) -> Loops 
         marks,
         stack: Vec::new(),
         closures: 0,
-        facts: vec![None; marks.len()],
+        facts: vec![None; marks.count()],
         feeding: Vec::new(),
         feeding_places: Vec::new(),
-        exits: false,
-        steps_seen: 0,
+        seen: Seen::default(),
+        made: Made::default(),
     };
     finder.visit_block(body);
-    let Finder { facts, feeding, feeding_places, exits, .. } = finder;
+    let Finder { facts, feeding, feeding_places, seen, .. } = finder;
     let facts = facts.into_iter().map(Option::unwrap_or_default).collect();
-    Loops { facts, feeding, feeding_places, exits }
+    Loops { facts, feeding, feeding_places, seen }
 }
 
 impl Default for Facts {
@@ -105,6 +116,7 @@ impl Default for Facts {
             holds_shared: false,
             wraps_shared: false,
             indexes: false,
+            decides: false,
             covered: false,
             variable: None,
             counter: None,
@@ -123,14 +135,15 @@ struct Finder<'a> {
     facts: Vec<Option<Facts>>,
     feeding: Vec<(usize, Mark)>,
     feeding_places: Vec<String>,
-    exits: bool,
-    steps_seen: usize,
+    seen: Seen,
+    /// What was made so far.
+    made: Made,
 }
 
 impl Finder<'_> {
     fn enter(&mut self, number: usize, mut facts: Facts) {
         let parent = self.stack.last().map(|(number, _)| *number);
-        facts.mark = self.marks.get(number).copied().flatten();
+        facts.mark = self.marks.of(number);
         facts.parent = parent;
         facts.covered =
             parent.and_then(|parent| self.facts[parent].as_ref()).is_some_and(|parent| {
@@ -165,8 +178,18 @@ impl Finder<'_> {
         }
     }
 
+    /// Something may be done or not: all loops around it know of it.
+    fn decision(&mut self) {
+        for (around, _) in self.stack.iter().rev() {
+            match &mut self.facts[*around] {
+                Some(facts) if !facts.decides => facts.decides = true,
+                _ => break,
+            }
+        }
+    }
+
     fn step(&mut self) {
-        self.steps_seen += 1;
+        self.made.steps += 1;
         let mut exposed = true;
         for (depth, (around, _)) in self.stack.iter().rev().enumerate() {
             if let Some(facts) = &mut self.facts[*around] {
@@ -205,7 +228,7 @@ impl Visit<'_> for Finder<'_> {
         else {
             return;
         };
-        if let Some(mark) = self.marks.get(number).copied().flatten() {
+        if let Some(mark) = self.marks.of(number) {
             self.note_feeding(&expr.expr, mark);
         }
         let source = source::of_head(&expr.expr, &self.names);
@@ -217,13 +240,14 @@ impl Visit<'_> for Finder<'_> {
             }
             _ => None,
         };
-        let indexes = source == Source::Plain && indexed::by(&expr.pat, &expr.body);
-        self.enter(
-            number,
-            Facts { kind: Kind::For, source, variable, indexes, ..Facts::default() },
-        );
+        self.enter(number, Facts { kind: Kind::For, source, variable, ..Facts::default() });
         self.visit_block(&expr.body);
         self.stack.pop();
+        if let Some(facts) = &mut self.facts[number] {
+            facts.indexes = facts.source == Source::Plain
+                && facts.exposed
+                && indexed::by(&expr.pat, &expr.body);
+        }
     }
 
     fn visit_expr_while(&mut self, expr: &ExprWhile) {
@@ -238,7 +262,7 @@ impl Visit<'_> for Finder<'_> {
             }
             false
         });
-        if let Some(mark) = self.marks.get(number).copied().flatten() {
+        if let Some(mark) = self.marks.of(number) {
             self.note_feeding(&expr.cond, mark);
         }
         let kind = if taken.is_some() { Kind::WhileLet } else { Kind::While };
@@ -260,30 +284,49 @@ impl Visit<'_> for Finder<'_> {
     }
 
     fn visit_expr(&mut self, expr: &Expr) {
-        self.exits |= matches!(
-            expr,
-            Expr::Break(_) | Expr::Continue(_) | Expr::If(_) | Expr::Return(_) | Expr::While(_)
-        );
-        if let Expr::Binary(ExprBinary { left, op: BinOp::AddAssign(_), .. }) = expr {
-            self.added_to(left);
-        }
-        if steps::of(expr, &self.names).is_some() {
+        let step = match expr {
+            Expr::MethodCall(call) => {
+                let name = call.method.to_string();
+                self.seen.method(call, &name);
+                self.made.data += usize::from(source::is_data(call, &name));
+                steps::of_method(call, &name, &self.names)
+            }
+            Expr::Call(call) => recognise::callee(call).and_then(|path| {
+                let name = macros::name(path);
+                self.seen.call(call, path, &name);
+                self.made.data += usize::from(source::is_iter2(call, path, &name));
+                steps::of_call(call, path, &name, &self.names)
+            }),
+            Expr::If(_) => {
+                self.decision();
+                None
+            }
+            Expr::Binary(ExprBinary { left, op: BinOp::AddAssign(_), .. }) => {
+                self.added_to(left);
+                None
+            }
+            _ => {
+                self.seen.other(expr);
+                None
+            }
+        };
+        if step.is_some() {
             self.step();
         }
         visit::visit_expr(self, expr);
     }
 
     fn visit_local(&mut self, local: &Local) {
-        let before = self.steps_seen;
+        let before = self.made;
         visit::visit_local(self, local);
-        let steps = self.steps_seen > before;
-        self.names.bind(local, marks::number(&local.attrs), steps);
+        self.names.bind(local, marks::number(&local.attrs), self.made.since(before));
     }
 
     fn visit_expr_assign(&mut self, expr: &ExprAssign) {
+        let before = self.made;
         visit::visit_expr_assign(self, expr);
         if let Some(place) = super::place(&expr.left) {
-            self.names.assign(place, &expr.right);
+            self.names.assign(place, &expr.right, self.made.since(before));
         }
     }
 
@@ -306,10 +349,7 @@ impl Visit<'_> for Finder<'_> {
         }
     }
 
-    fn visit_attribute(&mut self, _: &Attribute) {}
-    fn visit_expr_const(&mut self, _: &ExprConst) {}
-    fn visit_pat(&mut self, _: &Pat) {}
-    fn visit_type(&mut self, _: &Type) {}
+    crate::walk::expressions_only!();
 
     /// Of the items inside the body only the local macros matter.
     fn visit_item(&mut self, item: &Item) {

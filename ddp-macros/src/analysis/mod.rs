@@ -10,11 +10,8 @@ macro_rules! through_body {
             }
         }
 
-        fn visit_attribute(&mut self, _: &syn::Attribute) {}
-        fn visit_expr_const(&mut self, _: &syn::ExprConst) {}
         fn visit_item(&mut self, _: &syn::Item) {}
-        fn visit_pat(&mut self, _: &syn::Pat) {}
-        fn visit_type(&mut self, _: &syn::Type) {}
+        crate::walk::expressions_only!();
     };
 }
 
@@ -27,6 +24,7 @@ pub(crate) mod loops;
 pub(crate) mod names;
 pub(crate) mod orders;
 pub(crate) mod ranks;
+pub(crate) mod seen;
 pub(crate) mod source;
 pub(crate) mod steps;
 pub(crate) mod threads;

@@ -1,9 +1,9 @@
 //! What the names of the body stand for: batches, optimizers, closures that step.
 
 use super::source::{self, Source};
-use crate::recognise::{self, Site};
+use crate::recognise;
 use syn::visit::{self, Visit};
-use syn::{Expr, FnArg, Local, Pat, PatType, Signature, Type};
+use syn::{Expr, FnArg, Local, Pat, PatIdent, PatType, Signature, Type};
 
 /// What is known of one name or place, from the `let` or the assignment that gave it its value.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +19,22 @@ pub(crate) struct Binding {
     pub(crate) optimizer: bool,
     /// A closure that takes a step when it is called.
     pub(crate) steps: bool,
+}
+
+/// How much of what matters was made up to some place.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Made {
+    /// Training steps.
+    pub(crate) steps: usize,
+    /// Shared batches, in closures as well.
+    pub(crate) data: usize,
+}
+
+impl Made {
+    /// What was made after that place.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self { steps: self.steps - before.steps, data: self.data - before.data }
+    }
 }
 
 /// The names in the order in which they were bound; the last of a name is the one that counts.
@@ -45,8 +61,8 @@ impl Names {
         names
     }
 
-    /// Notes what a `let` binds.
-    pub(crate) fn bind(&mut self, local: &Local, number: Option<usize>, steps: bool) {
+    /// Notes what a `let` binds, whose value made so much.
+    pub(crate) fn bind(&mut self, local: &Local, number: Option<usize>, made: Made) {
         let init = local.init.as_ref().map(|init| &*init.expr);
         let typed = match &local.pat {
             Pat::Type(typed) => type_name(&typed.ty).is_some_and(|ty| ty.contains("Optimizer")),
@@ -64,17 +80,17 @@ impl Names {
                 number,
                 assigned: false,
                 source,
-                holds_data: init.is_some_and(makes_batches),
+                holds_data: made.data > 0,
                 optimizer: typed || init.is_some_and(builds_optimizer),
-                steps: steps && matches!(init, Some(Expr::Closure(_))),
+                steps: made.steps > 0 && matches!(init, Some(Expr::Closure(_))),
             });
         }
     }
 
     /// Notes what is assigned to a place, as in `self.batches = data.train_iter(64)`.
-    pub(crate) fn assign(&mut self, place: String, value: &Expr) {
+    pub(crate) fn assign(&mut self, place: String, value: &Expr, made: Made) {
         let source = source::of(value, self);
-        let holds_data = makes_batches(value);
+        let holds_data = made.data > 0;
         let optimizer = builds_optimizer(value);
         let (name, assigned) = (place, true);
         self.bindings.push(Binding {
@@ -174,6 +190,9 @@ fn untyped(pat: &Pat) -> &Pat {
 
 /// The names a pattern binds.
 pub(crate) fn bound(pat: &Pat) -> Vec<String> {
+    if let Pat::Ident(PatIdent { ident, subpat: None, .. }) = untyped(pat) {
+        return vec![ident.to_string()];
+    }
     struct Bound(Vec<String>);
     impl Visit<'_> for Bound {
         fn visit_pat_ident(&mut self, pat: &syn::PatIdent) {
@@ -185,13 +204,6 @@ pub(crate) fn bound(pat: &Pat) -> Vec<String> {
     let mut names = Bound(Vec::new());
     names.visit_pat(pat);
     names.0
-}
-
-/// Whether the expression, closures included, makes batches that are shared.
-fn makes_batches(expr: &Expr) -> bool {
-    any_expr(expr, &mut |expr| {
-        matches!(recognise::site(expr), Some(Site::Data | Site::Iter2 { .. }))
-    })
 }
 
 /// Whether the expression builds an optimizer: `nn::Adam::default().build(&vs, 1e-3)`.
@@ -226,8 +238,6 @@ impl Visit<'_> for AnyExpr<'_> {
         }
     }
 
-    fn visit_attribute(&mut self, _: &syn::Attribute) {}
     fn visit_item(&mut self, _: &syn::Item) {}
-    fn visit_pat(&mut self, _: &Pat) {}
-    fn visit_type(&mut self, _: &Type) {}
+    crate::walk::expressions_only!();
 }

@@ -29,7 +29,7 @@ pub(crate) struct Lonely {
 }
 
 /// Functions that tell a rank from another one.
-const TELL: [&str; 7] =
+pub(super) const TELL: [&str; 7] =
     ["rank", "local_rank", "global_rank", "node_rank", "is_main", "is_main_rank", "is_local_main"];
 
 /// Collectives whose names say nothing else.
@@ -49,6 +49,11 @@ const COLLECTIVES: [&str; 11] = [
 
 /// Collectives whose names are common: they count behind a path, as in `ddp_runtime::mean(..)`.
 const COMMON: [&str; 6] = ["broadcast", "gather", "mean", "reduce", "scatter", "sync"];
+
+/// Whether the function of this name runs what it is given on one rank alone.
+pub(super) fn is_section(function: &str) -> bool {
+    matches!(function, "main_only" | "rank0")
+}
 
 /// Looks for collectives that only some ranks reach.
 pub(crate) fn lonely_collectives(body: &Block) -> Vec<Lonely> {
@@ -168,7 +173,7 @@ impl Visit<'_> for Ranks {
         {
             self.collective(&last.ident);
         }
-        let place = matches!(name.as_str(), "main_only" | "rank0").then_some(Place::MainOnly);
+        let place = is_section(&name).then_some(Place::MainOnly);
         self.at(place, |this| call.args.iter().for_each(|argument| this.visit_expr(argument)));
     }
 

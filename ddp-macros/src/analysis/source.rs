@@ -3,7 +3,7 @@
 use super::names::Names;
 use crate::macros;
 use crate::recognise::{self, Site};
-use syn::{Expr, ExprCall, ExprMethodCall, RangeLimits};
+use syn::{Expr, ExprCall, ExprMethodCall, Ident, Path, RangeLimits};
 
 /// The source of a loop's items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -84,7 +84,7 @@ pub(crate) fn of(expr: &Expr, names: &Names) -> Source {
         Expr::Path(_) | Expr::Field(_) => super::place(expr)
             .and_then(|place| names.get(&place))
             .map_or(Source::Unknown, |binding| binding.source),
-        Expr::Call(call) => of_call(call, expr, names),
+        Expr::Call(call) => of_call(call, names),
         Expr::MethodCall(call) => of_method(call, names),
         _ => Source::Unknown,
     }
@@ -99,24 +99,25 @@ fn is_constant(expr: &Expr) -> bool {
     }
 }
 
-fn of_call(call: &ExprCall, expr: &Expr, names: &Names) -> Source {
-    if matches!(recognise::site(expr), Some(Site::Iter2 { .. })) {
-        return Source::Shared;
-    }
+fn of_call(call: &ExprCall, names: &Names) -> Source {
     let first = || call.args.first().map_or(Source::Unknown, |first| of(first, names));
     if let Some(mac) = macros::opened(call) {
         let bar = macros::is_one_of(&mac.path, &["tqdm"], &["tqdm", "kdam"]);
         return if bar { first() } else { Source::Unknown };
     }
     let Some(path) = recognise::callee(call) else { return Source::Unknown };
-    let by_hand = |name: &syn::Ident| BY_HAND.iter().any(|known| name == known);
+    let name = macros::name(path);
+    if is_iter2(call, path, &name) {
+        return Source::Shared;
+    }
+    let by_hand = |name: &Ident| BY_HAND.iter().any(|known| name == known);
     if path.segments.iter().any(|segment| by_hand(&segment.ident)) {
         return Source::Shared;
     }
     if path.segments.iter().any(|segment| segment.ident == LOADER) {
         return Source::Loader;
     }
-    match macros::name(path).as_str() {
+    match name.as_str() {
         // The user shares by hand.
         "shard" => Source::Shared,
         "dispatch" => Source::Loader,
@@ -129,7 +130,7 @@ fn of_call(call: &ExprCall, expr: &Expr, names: &Names) -> Source {
 fn of_method(call: &ExprMethodCall, names: &Names) -> Source {
     let method = call.method.to_string();
     match method.as_str() {
-        "train_iter" | "iter_shuffle" if is_data(call) => return Source::Shared,
+        name if is_data(call, name) => return Source::Shared,
         "test_iter" => return Source::Whole,
         // A progress bar around an iterator.
         "wrap_iter" => {
@@ -153,8 +154,14 @@ fn of_method(call: &ExprMethodCall, names: &Names) -> Source {
     }
 }
 
-fn is_data(call: &ExprMethodCall) -> bool {
-    recognise::method_site(call) == Some(Site::Data)
+/// Whether a call of the method of this name makes shared batches.
+pub(super) fn is_data(call: &ExprMethodCall, name: &str) -> bool {
+    recognise::method_site(call, name) == Some(Site::Data)
+}
+
+/// Whether a call of the function at this path, of this name, makes an `Iter2`.
+pub(super) fn is_iter2(call: &ExprCall, path: &Path, name: &str) -> bool {
+    matches!(recognise::call_site(call, path, name), Some(Site::Iter2 { .. }))
 }
 
 /// Streams side by side: shared if one of them is, plain if all are.

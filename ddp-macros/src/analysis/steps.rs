@@ -1,8 +1,8 @@
 //! Which expressions take a training step, as far as the tokens tell.
 
 use super::names::Names;
-use crate::macros;
-use syn::{Expr, ExprCall, ExprMethodCall, Macro};
+use crate::{macros, recognise};
+use syn::{Expr, ExprCall, ExprMethodCall, Macro, Path};
 
 /// How sure it is that an expression takes a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,29 +44,30 @@ pub(crate) fn is_backward(method: &str) -> bool {
 /// The step that this expression takes itself, apart from those of the expressions inside it.
 pub(crate) fn of(expr: &Expr, names: &Names) -> Option<Step> {
     match expr {
-        Expr::MethodCall(call) => of_method(call, names),
-        Expr::Call(call) => of_call(call, names),
+        Expr::MethodCall(call) => of_method(call, &call.method.to_string(), names),
+        Expr::Call(call) => {
+            let path = recognise::callee(call)?;
+            of_call(call, path, &macros::name(path), names)
+        }
         _ => None,
     }
 }
 
-/// The step that a method call takes itself.
-pub(crate) fn of_method(call: &ExprMethodCall, names: &Names) -> Option<Step> {
-    let method = call.method.to_string();
+/// The step that a call of the method of this name takes itself.
+pub(crate) fn of_method(call: &ExprMethodCall, method: &str, names: &Names) -> Option<Step> {
     let own = method == "step" && call.args.is_empty() && names.is_optimizer(&call.receiver);
-    if is_backward(&method) || own {
+    if own || is_backward(method) {
         return Some(Step::Direct);
     }
-    handed(&method, call.args.iter(), names)
+    handed(method, call.args.iter(), names)
 }
 
-fn of_call(call: &ExprCall, names: &Names) -> Option<Step> {
-    let path = crate::recognise::callee(call)?;
-    let name = macros::name(path);
-    let own = path.get_ident().is_some() && names.get(&name).is_some_and(|binding| binding.steps);
+/// The step that a call of the function at this path, of this name, takes itself.
+pub(crate) fn of_call(call: &ExprCall, path: &Path, name: &str, names: &Names) -> Option<Step> {
+    let own = path.get_ident().is_some() && names.get(name).is_some_and(|binding| binding.steps);
     match own {
         true => Some(Step::Handed),
-        false => handed(&name, call.args.iter(), names),
+        false => handed(name, call.args.iter(), names),
     }
 }
 
@@ -81,8 +82,9 @@ fn handed<'a>(
         Expr::Path(_) => names.is_optimizer(argument),
         _ => false,
     };
-    let trains = says(&TRAIN) || (arguments.len() > 1 && !says(&NO_STEP));
-    (trains && arguments.any(takes)).then_some(Step::Handed)
+    let several = arguments.len() > 1;
+    let trains = || says(&TRAIN) || (several && !says(&NO_STEP));
+    (arguments.any(takes) && trains()).then_some(Step::Handed)
 }
 
 /// The step that a macro takes whose arguments are not expressions.

@@ -21,16 +21,21 @@ struct Threads {
     steps: Vec<Ident>,
 }
 
-fn hands_over(function: &str) -> bool {
+/// Whether a function of this name hands what it is given to another thread.
+pub(super) fn hands_over(function: &str) -> bool {
     matches!(function, "spawn" | "spawn_blocking" | "spawn_scoped" | "spawn_unchecked")
+}
+
+/// Whether a method of this name makes an iterator that runs on the threads of a pool.
+pub(super) fn goes_parallel(method: &str) -> bool {
+    method.starts_with("par_") || method == "into_par_iter"
 }
 
 /// Whether the chain runs its closures on the threads of a pool.
 fn is_parallel(expr: &Expr) -> bool {
     match expr {
         Expr::MethodCall(call) => {
-            let name = call.method.to_string();
-            name.starts_with("par_") || name == "into_par_iter" || is_parallel(&call.receiver)
+            goes_parallel(&call.method.to_string()) || is_parallel(&call.receiver)
         }
         Expr::Paren(inner) => is_parallel(&inner.expr),
         _ => false,
@@ -47,11 +52,12 @@ impl Visit<'_> for Threads {
     }
 
     fn visit_expr_method_call(&mut self, call: &ExprMethodCall) {
-        if self.away > 0 && steps::of_method(call, &self.names) == Some(Step::Direct) {
+        let name = call.method.to_string();
+        if self.away > 0 && steps::of_method(call, &name, &self.names) == Some(Step::Direct) {
             self.steps.push(call.method.clone());
         }
         self.visit_expr(&call.receiver);
-        let away = hands_over(&call.method.to_string()) || is_parallel(&call.receiver);
+        let away = hands_over(&name) || is_parallel(&call.receiver);
         self.away += usize::from(away);
         call.args.iter().for_each(|argument| self.visit_expr(argument));
         self.away -= usize::from(away);

@@ -8,8 +8,8 @@ use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
 use syn::visit_mut::{self, VisitMut};
 use syn::{
-    Attribute, Block, Expr, ExprAsync, ExprClosure, ExprConst, ExprMacro, ExprReturn, ExprTuple,
-    Item, Macro, Pat, ReturnType, Stmt, Token, Type, parse_quote_spanned,
+    Attribute, Block, Expr, ExprAsync, ExprClosure, ExprMacro, ExprReturn, ExprTuple, Item, Macro,
+    ReturnType, Stmt, Token, Type, parse_quote_spanned,
 };
 
 /// The name of the scope in the body.
@@ -25,13 +25,15 @@ pub(crate) const SCOPE: &str = "__ddp_scope";
 /// Where the name of the type does not say whether it is a result, its type decides:
 /// `(&&__ddp_scope.returning::<Outcome>()).leave_by_type(Ok(2))`.
 ///
-/// The answer is whether some exit is decided by its type.
-pub(crate) fn rewrite(output: &ReturnType, body: &mut Block) -> bool {
+/// `returns` says whether there may be a `return`. The answer is whether some exit is decided by its type.
+pub(crate) fn rewrite(output: &ReturnType, body: &mut Block, returns: bool) -> bool {
     if returns_never(output) {
         return false;
     }
     let exit = Exit::of(output);
-    Returns(exit).visit_block_mut(body);
+    if returns {
+        Returns(exit).visit_block_mut(body);
+    }
     match returns_unit(output) {
         true => leave_unit(exit, body),
         false => leave_value(exit, body),
@@ -226,10 +228,9 @@ impl VisitMut for Returns<'_> {
 
     fn visit_expr_closure_mut(&mut self, _: &mut ExprClosure) {}
     fn visit_expr_async_mut(&mut self, _: &mut ExprAsync) {}
-    fn visit_expr_const_mut(&mut self, _: &mut ExprConst) {}
+    fn visit_attribute_mut(&mut self, _: &mut Attribute) {}
     fn visit_item_mut(&mut self, _: &mut Item) {}
-    fn visit_type_mut(&mut self, _: &mut Type) {}
-    fn visit_pat_mut(&mut self, _: &mut Pat) {}
+    crate::walk::expressions_only_mut!();
 }
 
 fn has_unit_value(mac: &Macro) -> bool {

@@ -18,8 +18,8 @@ use explain::Notes;
 use output::Output;
 use syn::visit_mut::{self, VisitMut};
 use syn::{
-    Block, Expr, ExprAssign, ExprCall, ExprConst, ExprForLoop, ExprMacro, ExprRepeat, ImplItemFn,
-    Item, Local, Pat, Stmt, StmtMacro, Token, Type,
+    Attribute, Block, Expr, ExprAssign, ExprCall, ExprForLoop, ExprMacro, ExprRepeat, ImplItemFn,
+    Item, Local, Pat, Stmt, StmtMacro, Token,
 };
 
 /// What is said of a loop before which the weights are made equal.
@@ -28,7 +28,7 @@ const EQUAL: &str = "before this loop the weights become equal on every rank";
 /// Rewrites the function in place.
 pub(crate) fn apply(function: &mut ImplItemFn, options: &Options, plan: &Plan) {
     let runtime = Runtime::new(options.runtime.as_ref());
-    let by_type = leave::rewrite(&function.sig.output, &mut function.block);
+    let by_type = leave::rewrite(&function.sig.output, &mut function.block, plan.returns);
     let mut rewriter = Rewriter {
         plan,
         runtime: &runtime,
@@ -337,10 +337,9 @@ impl VisitMut for Rewriter<'_> {
         self.visit_expr_mut(&mut expr.expr);
     }
 
-    fn visit_expr_const_mut(&mut self, _: &mut ExprConst) {}
+    fn visit_attribute_mut(&mut self, _: &mut Attribute) {}
     fn visit_item_mut(&mut self, _: &mut Item) {}
-    fn visit_pat_mut(&mut self, _: &mut Pat) {}
-    fn visit_type_mut(&mut self, _: &mut Type) {}
+    crate::walk::expressions_only_mut!();
 }
 
 /// Takes our own attributes out of what is left alone.
