@@ -10,6 +10,7 @@ mod check;
 mod errors;
 mod expand;
 mod function;
+mod imports;
 mod macros;
 mod marks;
 mod options;

@@ -4,7 +4,7 @@
 //! of our own, which the last stage takes away again.
 
 use crate::errors::{self, Errors};
-use crate::macros;
+use crate::{imports, macros};
 use proc_macro2::{Ident, Span};
 use quote::ToTokens;
 use syn::punctuated::Punctuated;
@@ -77,9 +77,9 @@ fn number_of(attr: &Attribute) -> Option<usize> {
     attr.path().get_ident()?.to_string().strip_prefix(NUMBER)?.parse().ok()
 }
 
-/// Whether an attribute is the number of a loop or a `let`.
-pub(crate) fn is_number(attr: &Attribute) -> bool {
-    number_of(attr).is_some()
+/// Whether an attribute of ours says what the expression itself is, so that it stays on it whatever is put around that.
+pub(crate) fn stays(attr: &Attribute) -> bool {
+    attr.path().is_ident(macros::OWN) || number_of(attr).is_some()
 }
 
 /// Whether the statement or loop with these attributes is to be left alone.
@@ -113,10 +113,7 @@ fn word(attr: &Attribute) -> Option<Ident> {
 
 /// Takes our own attributes away.
 pub(crate) fn clear(attrs: &mut Vec<Attribute>) {
-    let is_ours = |attr: &Attribute| {
-        is_number(attr) || attr.path().is_ident(SKIP) || attr.path().is_ident(macros::OWN)
-    };
-    attrs.retain(|attr| !is_ours(attr));
+    attrs.retain(|attr| !stays(attr) && !attr.path().is_ident(SKIP));
 }
 
 /// The attributes of a loop.
@@ -185,7 +182,7 @@ struct Taker<'a> {
     errors: &'a mut Errors,
     marks: Marks,
     lets: usize,
-    /// The macros that the body has defined so far.
+    /// The macros that are no well-known ones here, whatever their name: the body has defined or imported them.
     own_macros: Vec<String>,
 }
 
@@ -234,6 +231,13 @@ impl Taker<'_> {
 }
 
 impl VisitMut for Taker<'_> {
+    fn visit_block_mut(&mut self, block: &mut Block) {
+        let around = self.own_macros.len();
+        self.own_macros.extend(imports::others(block));
+        visit_mut::visit_block_mut(self, block);
+        self.own_macros.truncate(around);
+    }
+
     fn visit_stmt_mut(&mut self, stmt: &mut Stmt) {
         if let Stmt::Macro(mac) = stmt
             && let Some(opened) = macros::open_statement(mac, &self.own_macros)

@@ -54,7 +54,9 @@ pub(crate) fn callee(call: &ExprCall) -> Option<&Path> {
 /// What the expression is, if it is to be rewritten.
 pub(crate) fn site(expr: &Expr) -> Option<Site> {
     match expr {
-        Expr::Call(call) => callee(call).and_then(|path| call_site(call, path, &macros::name(path))),
+        Expr::Call(call) => {
+            callee(call).and_then(|path| call_site(call, path, &macros::name(path)))
+        }
         Expr::MethodCall(call) => method_site(call, &call.method.to_string()),
         Expr::Path(ExprPath { path, qself: None, .. }) => path_site(path),
         _ => None,

@@ -6,12 +6,12 @@ use super::seen::Seen;
 use super::source::{self, Source};
 use super::steps::{self, Step};
 use crate::macros;
-use crate::recognise;
 use crate::marks::{self, Mark, Marks};
+use crate::recognise;
 use syn::visit::{self, Visit};
 use syn::{
-    BinOp, Block, Expr, ExprAssign, ExprBinary, ExprClosure, ExprForLoop, ExprLoop, ExprWhile, Item,
-    Local, Macro, Pat, Signature, Stmt,
+    BinOp, Block, Expr, ExprAssign, ExprBinary, ExprClosure, ExprForLoop, ExprLoop, ExprWhile,
+    Item, Local, Macro, Pat, Signature, Stmt,
 };
 
 /// The keyword of a loop.

@@ -138,7 +138,7 @@ fn unreachable_allowed(mut value: Expr) -> Expr {
 /// Takes the attributes of a value that stand outside of what is put around it.
 fn outer_attrs(value: &mut Expr) -> Vec<Attribute> {
     match marks::leftmost_attrs_mut(value) {
-        Some(attrs) => attrs.extract_if(.., |attr| !marks::is_number(attr)).collect(),
+        Some(attrs) => attrs.extract_if(.., |attr| !marks::stays(attr)).collect(),
         None => Vec::new(),
     }
 }

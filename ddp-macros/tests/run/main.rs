@@ -39,6 +39,7 @@ mod batch;
 mod data;
 mod forms;
 mod hygiene;
+mod language;
 mod leave;
 mod loops;
 mod output;
