@@ -33,8 +33,7 @@ pub(crate) fn check(body: &Block, loops: &Loops, errors: &mut Errors) {
             },
         );
     }
-    let differ = loops.facts.iter().any(Facts::may_differ);
-    for exit in look(differ, || exits::unvoted(body, loops)) {
+    for exit in look(loops.may_differ(), || exits::unvoted(body, loops)) {
         match exit {
             Unvoted::Break(exit) => errors.on(exit, errors::BREAK_UNVOTED),
             Unvoted::Continue(exit) => errors.on(exit, errors::CONTINUE_UNVOTED),

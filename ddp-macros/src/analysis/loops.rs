@@ -57,7 +57,7 @@ pub(crate) struct Facts {
 impl Facts {
     /// Whether some rank may leave it, or take a step in it, alone: what rests on a condition, in a loop that takes
     /// shared batches or is around one.
-    pub(crate) fn may_differ(&self) -> bool {
+    fn may_differ(&self) -> bool {
         let decides = self.decides || matches!(self.kind, Kind::While | Kind::WhileLet);
         decides && (self.holds_shared || self.is_shared())
     }
@@ -81,6 +81,13 @@ pub(crate) struct Loops {
     pub(crate) feeding_places: Vec<String>,
     /// What there is for the rules to look at.
     pub(crate) seen: Seen,
+}
+
+impl Loops {
+    /// Whether there is a loop in which ranks may do different things.
+    pub(crate) fn may_differ(&self) -> bool {
+        self.facts.iter().any(Facts::may_differ)
+    }
 }
 
 /// Looks at all loops of a body.

@@ -1,10 +1,14 @@
 //! Whatever the body, the macro does not panic, and what it accepts parses.
 
 use super::shapes::messages;
+use crate::analysis::{self, devices, exits, ranks, threads};
+use crate::errors::Errors;
 use crate::expand::expand;
+use crate::marks;
 use proc_macro2::TokenStream;
 use proptest::prelude::*;
 use std::fmt::Write;
+use syn::Block;
 
 /// Pieces of statements; `{}` stands for an inner block.
 const PIECES: &[&str] = &[
@@ -86,6 +90,29 @@ const PIECES: &[&str] = &[
     "match x { y if f64::try_from(&loss)? > 1.0 => continue, _ => {} }",
     "let x = loop { break {} };",
     "mean(&loss); sum(2.0); sync(&vs); agree(true);",
+    "use other::{self, println, x as info};",
+    "own! {}",
+    "macro_rules! own { () => {} } own! { {} }",
+    "if let Some(x) = y && x > loss.double_value(&[]) && let Ok(z) = w {}",
+    "let [a, ..] = b else { continue };",
+    "let f = async || { return 1 };",
+    "barrier();",
+    "std::thread::spawn(|| loss.backward());",
+    "s.spawn(|| {});",
+    "games.par_iter().for_each(|x| {});",
+    "if is_main() && x {}",
+    "if self.rank == 0 {}",
+    "let main = scope.local_rank() == 0; if main {}",
+    "main_only(|| {});",
+    "let a = Device::Cuda(1);",
+    "let a = Device::Cuda(i);",
+    "let all: Vec<_> = (0..8).map(Device::Cuda).collect();",
+    "for i in 0..8 { VarStore::new(Device::Cuda(i)); {} }",
+    "for (x, y) in data.train_iter(64) { let loss = net.loss(&x); {} opt.backward_step(&loss); }",
+    "if loss.double_value(&[]) > 1.0 { {} break }",
+    "let value = f64::try_from(&loss)?;",
+    "if value > 1.0 {} else { continue }",
+    "while value > 1.0 { for x in data.train_iter(64) { value += loss.double_value(&[]); {} } }",
 ];
 
 /// A block of pieces, with blocks inside.
@@ -151,6 +178,28 @@ proptest! {
         if messages(expanded.clone()).is_empty() {
             let parsed = syn::parse2::<syn::ImplItemFn>(expanded.clone());
             prop_assert!(parsed.is_ok(), "{:?}\n{expanded}", parsed.err().map(|e| e.to_string()));
+        }
+    }
+
+    /// A rule that is left out for want of a cause would have found nothing.
+    #[test]
+    fn rules_without_a_cause_find_nothing(body in block()) {
+        // Not all pieces are statements.
+        let Ok(mut body) = syn::parse_str::<Block>(&body) else { return Ok(()) };
+        let signature = syn::parse_quote!(fn f(opt: &mut Optimizer));
+        let marks = marks::take(&mut body, &mut Errors::default());
+        let loops = analysis::loops::find(&signature, &body, &marks);
+        if !loops.seen.devices {
+            prop_assert!(devices::further(&body).is_empty());
+        }
+        if !loops.seen.threads {
+            prop_assert!(threads::steps(&body).is_empty());
+        }
+        if !loops.seen.ranks {
+            prop_assert!(ranks::lonely_collectives(&body).is_empty());
+        }
+        if !loops.may_differ() {
+            prop_assert!(exits::unvoted(&body, &loops).is_empty());
         }
     }
 
