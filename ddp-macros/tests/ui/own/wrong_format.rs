@@ -8,7 +8,6 @@ use ddp_macros::distributed;
 #[distributed]
 fn train() {
     println!("{} {}", 1);
-    println!("{missing}");
 }
 
 fn main() {}

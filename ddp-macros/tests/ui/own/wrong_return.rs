@@ -10,7 +10,7 @@ fn train() -> Result<i64, String> {
     if true {
         return Err(1);
     }
-    Ok("x")
+    Ok(1)
 }
 
 fn main() {}

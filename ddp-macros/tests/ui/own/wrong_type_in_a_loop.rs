@@ -9,7 +9,6 @@ use ddp_macros::distributed;
 fn train() {
     for i in 0..3 {
         let text: &str = i;
-        Dataset.train_iter(text);
     }
 }
 

@@ -9,7 +9,6 @@ fn train(net: Net, mut opt: Optimizer, games: Vec<i64>) {
     std::thread::scope(|s| {
         s.spawn(|| {
             net.loss(1).backward();
-            opt.step();
         });
     });
 }

@@ -1,0 +1,13 @@
+extern crate self as ddp_runtime;
+#[path = "../../support/stub.rs"]
+mod __private;
+#[allow(unused_imports)]
+use __private::*;
+use ddp_macros::distributed;
+
+#[distributed]
+fn train() {
+    Dataset.train_iter("8");
+}
+
+fn main() {}

@@ -1,0 +1,14 @@
+#![allow(unused)]
+
+#[path = "../prelude.rs"]
+mod prelude;
+use prelude::*;
+
+#[distributed]
+fn train(net: Net, mut opt: Optimizer, games: Vec<i64>) {
+    std::thread::scope(|s| {
+        s.spawn(|| opt.step());
+    });
+}
+
+fn main() {}
