@@ -43,4 +43,5 @@ mod language;
 mod leave;
 mod loops;
 mod output;
+mod places;
 mod save;
