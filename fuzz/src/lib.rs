@@ -16,6 +16,8 @@ mod errors;
 mod expand;
 #[path = "../../ddp-macros/src/function.rs"]
 mod function;
+#[path = "../../ddp-macros/src/imports.rs"]
+mod imports;
 #[path = "../../ddp-macros/src/macros.rs"]
 mod macros;
 #[path = "../../ddp-macros/src/marks.rs"]
@@ -28,6 +30,8 @@ mod plan;
 mod recognise;
 #[path = "../../ddp-macros/src/rewrite/mod.rs"]
 mod rewrite;
+#[path = "../../ddp-macros/src/walk.rs"]
+mod walk;
 
 use proc_macro2::TokenStream;
 use std::time::{Duration, Instant};

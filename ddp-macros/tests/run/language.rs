@@ -1,7 +1,9 @@
 //! Forms of the language that a training function may hold: what the attribute does not know must stay what it is.
 
 #![allow(unsafe_code)] // Unsafe blocks are among the forms.
-#![allow(unused_braces, redundant_semicolons, unreachable_code)] // What nobody would write is legal.
+// What nobody would write is legal.
+#![allow(unused_braces, redundant_semicolons, unreachable_code)]
+#![allow(clippy::all, clippy::pedantic, clippy::nursery)]
 
 use crate::__private::{Dataset, Device, VarStore, note, notes};
 use ::std::collections::BTreeMap;
@@ -148,7 +150,11 @@ fn odd_ends(kind: u8) -> i64 {
         }
         _ => println!(),
     };
-    (if kind == 4 { 7 } else { 8 }) + unsafe { ::std::mem::zeroed::<i64>() }
+    (if kind == 4 { 7 } else { 8 })
+        + unsafe {
+            // SAFETY: zeros are a number.
+            ::std::mem::zeroed::<i64>()
+        }
 }
 
 #[distributed]

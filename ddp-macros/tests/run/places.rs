@@ -1,6 +1,8 @@
 //! Places at which what is rewritten may stand: heads, arms, fields, closures, the very end.
 
-#![allow(unused_braces)] // What nobody would write is legal.
+// What nobody would write is legal.
+#![allow(unused_braces)]
+#![allow(clippy::all, clippy::pedantic, clippy::nursery)]
 
 use crate::__private::{Dataset, Device, VarStore, note, notes};
 use ::std::future::Future;
