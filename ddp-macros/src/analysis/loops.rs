@@ -40,8 +40,6 @@ pub(crate) struct Facts {
     pub(crate) exposed: bool,
     /// A shared loop stands in it, at any depth.
     pub(crate) holds_shared: bool,
-    /// A shared loop stands in it, in no other loop inside it.
-    pub(crate) wraps_shared: bool,
     /// Its variable picks rows out of data, in steps that no loop inside it shares.
     pub(crate) indexes: bool,
     /// Something in it may be done or not, at any depth.
@@ -121,7 +119,6 @@ impl Default for Facts {
             direct: false,
             exposed: false,
             holds_shared: false,
-            wraps_shared: false,
             indexes: false,
             decides: false,
             covered: false,
@@ -159,10 +156,9 @@ impl Finder<'_> {
         let shared = facts.is_shared();
         self.facts[number] = Some(facts);
         if shared {
-            for (depth, (around, _)) in self.stack.iter().rev().enumerate() {
+            for (around, _) in &self.stack {
                 if let Some(facts) = &mut self.facts[*around] {
                     facts.holds_shared = true;
-                    facts.wraps_shared |= depth == 0;
                 }
             }
         }
