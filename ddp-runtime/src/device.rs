@@ -30,12 +30,17 @@ pub(crate) fn ordinal(local_rank: usize, visible: usize) -> usize {
 #[must_use]
 pub fn rank_device(named: Device) -> Device {
     match named {
-        Device::Cuda(_) if world::world_size() > 1 => match device() {
-            // The program asked for a GPU: without one, libtorch's own error says so.
-            Device::Cpu => named,
-            own => own,
-        },
+        Device::Cuda(_) if world::world_size() > 1 => in_place_of(named, device()),
         other => other,
+    }
+}
+
+/// What a rank that computes on `own` takes for a GPU that the program names.
+fn in_place_of(named: Device, own: Device) -> Device {
+    match own {
+        // The program asked for a GPU: without one, libtorch's own error says so.
+        Device::Cpu => named,
+        own => own,
     }
 }
 
@@ -44,8 +49,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn p07_each_rank_of_a_host_has_a_gpu_of_its_own() {
+        assert_eq!([0, 1, 2, 3].map(|local_rank| ordinal(local_rank, 4)), [0, 1, 2, 3]);
+    }
+
+    #[test]
     fn a_rank_that_sees_one_gpu_takes_it() {
-        assert_eq!((ordinal(3, 1), ordinal(3, 4), ordinal(0, 0)), (0, 3, 0));
+        assert_eq!((ordinal(3, 1), ordinal(0, 0)), (0, 0));
+    }
+
+    #[test]
+    fn p07_a_gpu_that_is_named_becomes_the_ranks_own() {
+        assert_eq!(in_place_of(Device::Cuda(0), Device::Cuda(3)), Device::Cuda(3));
+        assert_eq!(in_place_of(Device::Cuda(0), Device::Cpu), Device::Cuda(0));
     }
 
     #[test]

@@ -80,10 +80,23 @@ fn first(folder: &str) -> Result<()> {
     Ok(())
 }
 
-/// p01: a collective in a section of one rank, reached through another function.
-fn inside_main_only() -> Result<()> {
+/// p01: what needs all ranks, in a section of one rank.
+fn inside_a_section(what: &str) -> Result<()> {
     let scope = ddp_runtime::init()?;
-    main_only(|| scope.barrier()).unwrap_or(Ok(()))?;
+    let vs = nn::VarStore::new(Device::Cpu);
+    let net = nn::linear(vs.root(), 4, 1, Default::default());
+    scope.register(&vs)?;
+    let backward = || {
+        let x = Tensor::ones([2, 4], (Kind::Float, Device::Cpu));
+        net.forward(&x).mean(Kind::Float).f_backward()
+    };
+    match what {
+        "barrier-in-main-only" => main_only(|| scope.barrier()).unwrap_or(Ok(()))?,
+        "backward-in-main-only" => main_only(backward).unwrap_or(Ok(()))?,
+        "barrier-in-main-first" => main_first(|| scope.barrier())?,
+        "backward-in-main-first" => main_first(backward)?,
+        _ => bail!("nothing called {what} needs all ranks"),
+    }
     scope.barrier()?;
     Ok(())
 }
@@ -98,7 +111,7 @@ pub(super) fn run(args: &[String]) -> Result<()> {
             Ok(())
         }
         [case, folder] if case == "first" => first(folder),
-        [case] if case == "inside-main-only" => inside_main_only(),
+        [case, what] if case == "inside-a-section" => inside_a_section(what),
         _ => bail!("no case of votes is called {args:?}"),
     }
 }

@@ -66,7 +66,7 @@ fn s27_s28_s29_s30_epochs_and_exits() {
 }
 
 #[test]
-fn s27_a_resumed_run_has_the_orders_of_its_epochs() {
+fn p05_s27_a_resumed_run_has_the_orders_of_its_epochs() {
     let run = |form: &str, start: &str| {
         let outcome = shapes(&[&format!("s27_resumed:{form}:{start}")]).ranks(2).run().success();
         outcome.ranks.into_iter().map(|rank| rank.stdout).collect::<Vec<_>>()
@@ -80,13 +80,13 @@ fn s27_a_resumed_run_has_the_orders_of_its_epochs() {
 }
 
 #[test]
-fn s28_a_rank_that_leaves_by_its_own_clock_is_named() {
+fn p04_s28_a_rank_that_leaves_by_its_own_clock_is_named() {
     let facts = ["rank 0 is leaving after 3 backwards", "rank 1 is in backward number 4"];
     refused("s28_leaving_early:unvoted", 2, &facts);
 }
 
 #[test]
-fn s29_the_error_of_the_rank_that_failed_is_read_last() {
+fn p26_s29_the_error_of_the_rank_that_failed_is_read_last() {
     for (kind, text) in [
         ("anyhow", "anyhow: diverged in step 1"),
         ("tch", "777"),
@@ -103,7 +103,7 @@ fn s29_the_error_of_the_rank_that_failed_is_read_last() {
 }
 
 #[test]
-fn s30_a_rank_that_skips_alone_is_named() {
+fn p03_s30_a_rank_that_skips_alone_is_named() {
     // Rank 1 skips the first of three batches and leaves after two.
     let facts = ["rank 0 is in backward number 3", "rank 1 is leaving after 2 backwards"];
     refused("s30_skipping:unvoted", 2, &facts);
@@ -120,7 +120,7 @@ fn s31_s32_devices_of_a_host_without_a_gpu() {
 }
 
 #[test]
-fn s33_one_rank_prints_what_one_process_prints() {
+fn p39_s33_one_rank_prints_what_one_process_prints() {
     let run = |shape: &str, ranks| {
         let outcome = shapes(&[shape]).ranks(ranks).run().success();
         outcome.ranks.into_iter().map(|rank| (rank.stdout, rank.stderr)).collect::<Vec<_>>()
@@ -141,12 +141,12 @@ fn s33_one_rank_prints_what_one_process_prints() {
 }
 
 #[test]
-fn s34_progress_bars() {
+fn p39_s34_progress_bars() {
     hold(&["s34_progress_bars", "s34_bars_of_iterators"]);
 }
 
 #[test]
-fn s35_logs_and_files() {
+fn p39_s35_logs_and_files() {
     let folder = tempfile::tempdir().unwrap();
     let shape = format!("s35_logs_and_files:{}", folder.path().display());
     for ranks in [1, 2, 3] {
@@ -170,7 +170,7 @@ fn s35_a_warning_is_shown_with_its_rank() {
 }
 
 #[test]
-fn s36_s37_s38_saving_and_loading() {
+fn p29_s36_s37_s38_saving_and_loading() {
     let folder = tempfile::tempdir().unwrap();
     let in_folder = |shape: &str, name: &str| {
         let folder = folder.path().join(name);
@@ -214,7 +214,7 @@ fn s44_an_error_under_an_alias_of_result_is_an_error() {
 }
 
 #[test]
-fn s40_s41_seeds() {
+fn p33_s40_s41_seeds() {
     hold(&["s40_manual_seed", "s41_rand_generators"]);
 }
 
@@ -226,7 +226,7 @@ fn s42_s43_s44_signatures_and_results() {
 }
 
 #[test]
-fn s44_a_panic_leaves_no_rank_waiting() {
+fn p40_s44_a_panic_leaves_no_rank_waiting() {
     let outcome = launched("s44_endless:panic", 3).run().failure();
     let launcher = &outcome.ranks[0];
     assert!(launcher.took < Duration::from_secs(20), "{}", outcome.tails());

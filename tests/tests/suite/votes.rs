@@ -35,14 +35,19 @@ fn p28_the_first_rank_of_a_host_prepares_for_the_others() {
 }
 
 #[test]
-fn p01_a_collective_in_a_section_of_one_rank_is_an_error_at_once() {
-    let outcome = worker("votes").arg("inside-main-only").ranks(2).run().failure();
-    for rank in &outcome.ranks {
-        assert!(rank.took < Duration::from_secs(15), "{}", outcome.tails());
-        assert!(
-            rank.stderr.contains("inside a section that only one rank runs"),
-            "{}",
-            outcome.tails()
-        );
+fn p01_what_needs_all_ranks_in_a_section_of_one_is_an_error_at_once() {
+    for what in [
+        "barrier-in-main-only",
+        "backward-in-main-only",
+        "barrier-in-main-first",
+        "backward-in-main-first",
+    ] {
+        let job = worker("votes").arg("inside-a-section").arg(what).limit(Duration::from_secs(40));
+        let outcome = job.ranks(2).run().failure();
+        for rank in &outcome.ranks {
+            assert!(rank.took < Duration::from_secs(15), "{what}\n{}", outcome.tails());
+            let said = rank.stderr.contains("inside a section that only one rank runs");
+            assert!(said, "{what}\n{}", outcome.tails());
+        }
     }
 }
