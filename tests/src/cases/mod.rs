@@ -8,6 +8,7 @@ pub mod compare;
 mod data_parallel;
 mod dist;
 mod failures;
+mod finish;
 mod global;
 mod gpu;
 mod grad_scaler;
@@ -41,6 +42,7 @@ const CASES: &[(&str, Case)] = &[
     ("data-parallel", data_parallel::run),
     ("dist", dist::run),
     ("failures", failures::run),
+    ("finish", finish::run),
     ("global", global::run),
     ("gpu", gpu::run),
     ("grad-scaler", grad_scaler::run),

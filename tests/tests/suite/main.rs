@@ -7,6 +7,7 @@ mod checkpoint;
 mod data_parallel;
 mod dist;
 mod failures;
+mod finish;
 mod global;
 mod grad_scaler;
 mod gradients;
