@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_never_the_cause_while_there_is_another() {
+    fn p26_a_peer_is_never_the_cause_while_there_is_another() {
         let records = [
             record(0, FailureKind::Peer, 1),
             record(1, FailureKind::Timeout, 7),

@@ -55,8 +55,17 @@ fn train_with_value(who: usize) -> Result<()> {
 
 pub(super) fn run(args: &[String]) -> Result<()> {
     let [how, who] = args else { bail!("expected how and who, got {args:?}") };
-    if how == "value" {
-        return train_with_value(who.parse().context("who is a rank")?);
+    let who = who.parse().context("who is a rank")?;
+    match how.as_str() {
+        "value" => train_with_value(who),
+        "slow" => {
+            let outcome = train("error", who);
+            if ddp_runtime::rank() == who {
+                // It has much to put away before it ends with its error.
+                std::thread::sleep(std::time::Duration::from_secs(40));
+            }
+            outcome
+        }
+        how => train(how, who),
     }
-    train(how, who.parse().context("who is a rank")?)
 }
