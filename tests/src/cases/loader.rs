@@ -3,8 +3,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use ddp_runtime::data::{
-    BoxError, DataLoader, Dataset, Dispatch, IterableDataset, LoaderState, RandomSampler,
-    Remainder, Samples, Share, TensorDataset, WeightedSampler, dispatch, shard,
+    BoxError, DataLoader, Dataset, Dispatch, Indices, IterableDataset, LoaderState, Order,
+    RandomSampler, Remainder, Sampler, SamplerError, Samples, Share, TensorDataset,
+    WeightedSampler, dispatch, shard,
 };
 use ddp_runtime::{Scope, main_only, sum};
 use tch::nn::{self, Module, OptimizerConfig};
@@ -115,6 +116,21 @@ thrice! {
     }
 }
 
+/// A random order, repeated from its start up to this length: what PyTorch's `DistributedSampler` deals out.
+#[derive(Debug)]
+struct Padded(RandomSampler, usize);
+
+impl Sampler for Padded {
+    fn len(&self) -> usize {
+        self.1
+    }
+
+    fn indices(&self, order: Order) -> Result<Indices, SamplerError> {
+        let order: Vec<i64> = self.0.indices(order)?.iter().map(|index| index as i64).collect();
+        Indices::listed(order.iter().copied().cycle().take(self.1).collect::<Vec<_>>())
+    }
+}
+
 /// The annotated program follows the plain one: on the ranks' joint batches, or on the very same batches.
 fn course(rule: &str) -> Result<()> {
     let ranks = ddp_runtime::world_size();
@@ -128,6 +144,14 @@ fn course(rule: &str) -> Result<()> {
             let samples = 26 * ranks as i64;
             let found = per_rank::train(&builder(4, samples)?, 3)?;
             (found, plain::train(&builder(4 * ranks, samples)?, 3)?)
+        }
+        // Samples that the ranks do not divide are repeated, for all to take seven steps.
+        "padded" => {
+            let samples = 24 * ranks as i64 + 1;
+            let found = per_rank::train(&builder(4, samples)?, 3)?;
+            let order = Padded(RandomSampler::new(samples as usize), 25 * ranks);
+            let joint = DataLoader::builder(rows(samples)?).batch_size(4 * ranks);
+            (found, plain::train(&joint.sampler(order).seed(2).build()?, 3)?)
         }
         // 37 samples leave a ragged last batch of 5, which 2 and 3 ranks do not divide, nor 8.
         "global" => (global::train(&builder(8, 37)?, 3)?, plain::train(&builder(8, 37)?, 3)?),

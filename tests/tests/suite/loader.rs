@@ -17,7 +17,7 @@ fn ranks_share_the_order_of_one_process() {
 
 #[test]
 fn p02_training_with_a_loader_follows_one_process() {
-    for rule in ["per-rank", "global"] {
+    for rule in ["per-rank", "padded", "global"] {
         all_well(&["course", rule], &[1, 2, 3]);
     }
 }
