@@ -32,6 +32,16 @@ fn parameters() -> Result<()> {
     Ok(())
 }
 
+/// p34: leaves that no store holds, which a backward reaches, are of another size on rank 1.
+fn leaves() -> Result<()> {
+    let scope = ddp_runtime::init()?;
+    let size = 3 + scope.rank() as i64;
+    let leaf = Tensor::ones([size], (Kind::Float, Device::Cpu)).set_requires_grad(true);
+    leaf.square().sum(Kind::Float).f_backward()?;
+    scope.finish()?;
+    Ok(())
+}
+
 /// p02: rank 1 has fewer batches.
 fn fewer_steps() -> Result<()> {
     let (scope, _store, net) = begin()?;
@@ -113,6 +123,7 @@ fn poisoned() -> Result<()> {
 pub(super) fn run(args: &[String]) -> Result<()> {
     match args.first().map(String::as_str) {
         Some("parameters") => parameters(),
+        Some("leaves") => leaves(),
         Some("fewer-steps") => fewer_steps(),
         Some("fewer-steps-annotated") => {
             fewer_steps_annotated();

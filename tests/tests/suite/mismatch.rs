@@ -22,6 +22,13 @@ fn p34_another_parameter_is_named_with_its_rank() {
 }
 
 #[test]
+fn p34_a_leaf_outside_stores_of_another_size_is_named_with_its_rank() {
+    let leaf = |size| format!("`a leaf outside any store, [{size}] [{size}] Float`");
+    let text = format!("parameter 0 is {} on rank 0 and {} on rank 1", leaf(3), leaf(4));
+    check("leaves", 2, &[&text]);
+}
+
+#[test]
 fn p02_fewer_steps_are_an_error_that_counts_them() {
     let facts = "ranks 0 and 2 are in backward number 4, rank 1 is leaving after 3 backwards";
     check("fewer-steps", 3, &[facts, "all ranks must take the same number of steps"]);
