@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_leaves_neither_file() {
+    fn p29_a_failed_write_leaves_neither_file() {
         let folder = std::env::temp_dir().join(format!("ddp-save-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("weights.ot");

@@ -1,5 +1,6 @@
 //! manual_seed in the body.
 //! has: manual_seed(42);
+//! lacks: tch::manual_seed
 
 #[distributed]
 fn train() -> Result<()> {

@@ -46,6 +46,8 @@ fn all_forms(
         Ok(()) => failure.push_str("none"),
         Err(err) => failure.push_str(&err.to_string()),
     }
+    // Another path on each rank: only the main rank's is written.
+    vs.save(run.join(format!("of-rank-{}.ot", ddp_runtime::rank())))?;
     // A writer of the program's own.
     if let Some(Err(err)) = main_only(|| std::fs::write(run.join("epoch.txt"), "2")) {
         eprintln!("{err}");
@@ -64,7 +66,15 @@ pub(super) fn s36_forms_of_save(args: &[&str]) -> Result<()> {
     all_forms(&model.vs, &model.net, &data(ROWS), &run, &mut failure)?;
     ensure!(failure.contains("missing"), "the error of a missing folder is {failure:?}");
     let found = names(&run)?;
-    let expected = ["0.safetensors", "1.safetensors", "end.ot", "epoch.txt", "last.ot", "sure.ot"];
+    let expected = [
+        "0.safetensors",
+        "1.safetensors",
+        "end.ot",
+        "epoch.txt",
+        "last.ot",
+        "of-rank-0.ot",
+        "sure.ot",
+    ];
     ensure!(found.iter().eq(expected.iter()), "the folder has {found:?}");
     for file in ["last.ot", "sure.ot", "end.ot", "1.safetensors"] {
         let mut read = Model::seeded();
