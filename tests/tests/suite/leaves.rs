@@ -18,7 +18,7 @@ cases! {
     a_gradient_that_is_kept_keeps_its_values: "kept-gradient";
     p19_no_sync_averages_what_was_accumulated: "no-sync";
     p33_unequal_weights_become_those_of_rank_0: "unequal-weights";
-    running_statistics_are_equal_after_each_step: "buffers";
+    p13_running_statistics_are_equal_after_each_step: "buffers";
     p13_buffers_are_spread_unseen_by_a_graph_that_keeps_them: "buffers-in-a-graph";
     p23_clipping_sees_the_mean: "clipping";
 }

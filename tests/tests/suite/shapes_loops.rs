@@ -226,7 +226,7 @@ fn s42_s43_s44_signatures_and_results() {
 }
 
 #[test]
-fn p40_s44_a_panic_leaves_no_rank_waiting() {
+fn s44_a_panic_leaves_no_rank_waiting() {
     let outcome = launched("s44_endless:panic", 3).run().failure();
     let launcher = &outcome.ranks[0];
     assert!(launcher.took < Duration::from_secs(20), "{}", outcome.tails());

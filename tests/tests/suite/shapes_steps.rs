@@ -13,7 +13,7 @@ fn hold(names: &[&str]) {
 }
 
 #[test]
-fn s01_s02_s03_s04_s05_places_of_the_step() {
+fn p33_s01_s02_s03_s04_s05_places_of_the_step() {
     hold(&["s01_all_in_one", "s02_helper", "s03_method", "s04_hidden", "s05_loop_of_its_own"]);
 }
 
@@ -33,7 +33,7 @@ fn s13_s14_s15_stores() {
 }
 
 #[test]
-fn s15_a_hidden_store_of_another_shape_is_named() {
+fn p34_s15_a_hidden_store_of_another_shape_is_named() {
     let job = worker("shapes-steps").arg("s15_another_shape").limit(Duration::from_secs(40));
     let outcome = job.ranks(2).run().failure();
     let text = "parameter 2 is `head.bias [1] Float` on rank 0 and `head.bias [2] Float` on rank 1";
