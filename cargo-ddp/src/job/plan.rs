@@ -244,7 +244,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_the_user_has_set_stays() {
+    fn p10_ranks_share_the_cores_and_what_the_user_has_set_stays() {
         let plan = plan(Hosts::new(&args(1, 0, None), 3).unwrap());
         let plain = env(&plan, 0, None, &[]);
         assert_eq!(plain["OMP_NUM_THREADS"], "2");
