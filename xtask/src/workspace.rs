@@ -37,6 +37,11 @@ impl Workspace {
         self.root.join("target")
     }
 
+    /// `docs/` of the workspace.
+    pub(crate) fn docs(&self) -> PathBuf {
+        self.root.join("docs")
+    }
+
     /// The link through which every build finds libtorch.
     pub(crate) fn libtorch(&self) -> PathBuf {
         self.own_target().join("libtorch")

@@ -1,168 +1,125 @@
-//! `cargo xtask bench`: training steps of this project and of PyTorch's DDP, in turn, on the same libtorch.
+//! `cargo xtask bench`: this project and PyTorch's DDP in turn, on the same libtorch, models, batches and threads.
 
+mod all_reduce;
+mod chart;
 mod configuration;
 mod loader;
-mod table;
+mod machine;
+mod record;
+mod report;
+mod steps;
 
 use std::path::PathBuf;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
-use self::configuration::{Configuration, Side};
+use self::record::Record;
 use crate::programs::Programs;
+use crate::setup::Libtorch;
 use crate::step::render;
 use crate::workspace::Workspace;
 use crate::{setup, style};
 
-/// What to measure, and how often.
+/// What to measure.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
-    /// Models to measure
-    #[arg(long = "model", value_enum, default_values_t = [Model::Mlp, Model::Conv, Model::Layers])]
-    models: Vec<Model>,
-    /// How often each configuration is run
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    repeats: u32,
-    /// Measured steps of a run
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
-    steps: u32,
-    /// Steps before the measured ones
-    #[arg(long, default_value_t = 5)]
-    warmup: u32,
-    /// Ranks of the distributed runs
-    #[arg(short = 'n', long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..))]
-    ranks: u32,
-    /// Measure the data loader in place of steps, on the files of MNIST in this folder
-    #[arg(long, value_name = "DIR")]
-    loader: Option<PathBuf>,
+    /// The part to measure; without one the steps and the all-reduce
+    #[command(subcommand)]
+    part: Option<Part>,
+    /// Put the figures into docs/benchmarks.md, its charts and docs/benchmarks.json
+    #[arg(long, global = true)]
+    record: bool,
 }
 
-/// The models that both sides build alike.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Model {
-    /// 26.8 million parameters in 8 linear layers, batch 64 a rank
-    Mlp,
-    /// Two convolutions and two linear layers on 28x28 images, batch 256 a rank
-    Conv,
-    /// 200 linear layers of 64x64, batch 32 a rank
-    Layers,
-}
-
-impl Model {
-    /// The name that both programs take.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Mlp => "mlp",
-            Self::Conv => "conv",
-            Self::Layers => "layers",
-        }
-    }
-}
-
-/// The line that a measured program prints.
-#[derive(Debug, Deserialize, PartialEq)]
-struct Measured {
-    /// Milliseconds a step.
-    median_ms: f64,
-    steps: u32,
-    /// Trainable numbers of the model, to see that both sides built the same.
-    parameters: u64,
+#[derive(clap::Subcommand, Clone)]
+enum Part {
+    /// Step time, time to the first step, and memory
+    Step(steps::Args),
+    /// The all-reduce alone, and the bandwidth of the memory
+    AllReduce(all_reduce::Args),
+    /// Samples a second through the data loader; a table alone, which no record keeps
+    Loader(loader::Args),
+    /// Write docs/benchmarks.md and its charts anew from docs/benchmarks.json
+    Render,
 }
 
 /// What is needed to start any of the programs.
 struct Bench {
     ws: Workspace,
-    args: Args,
     python: PathBuf,
     programs: Programs,
+    libtorch: Libtorch,
 }
 
-/// Measures and prints one table a model. Timings are shown, never judged.
+/// Measures and prints tables. Figures are shown, never judged.
 ///
 /// # Errors
 /// When a program fails, or the two sides did not run the same model.
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
-    let libtorch = setup::provide(ws)?;
-    let python = setup::python_with_torch(ws, &libtorch)?;
-    if let Some(folder) = &args.loader {
-        return loader::run(ws, folder, args.repeats, &python);
+    if matches!(args.part, Some(Part::Render)) {
+        return report::write(ws, &Record::read(ws)?);
     }
-    let programs =
-        Programs::build(ws, &["ddp-examples", "cargo-ddp"], &["bench_step", "cargo-ddp"])?;
-    let bench = Bench { ws: ws.clone(), args: args.clone(), python, programs };
-    println!(
-        "libtorch {}, 1 thread a rank, SGD, {} repeats of {} steps, all configurations in turn",
-        libtorch.version, args.repeats, args.steps
-    );
-    for &model in &args.models {
-        let rows = bench.measure(model)?;
-        println!("\n{}", table::render(model.name(), &rows));
+    if let Some(Part::Loader(part)) = &args.part {
+        let libtorch = setup::provide(ws)?;
+        return loader::run(ws, part, &setup::python_with_torch(ws, &libtorch)?);
+    }
+    let bench = Bench::new(ws)?;
+    let mut record = Record::new(machine::facts(&bench.libtorch.version));
+    if let None | Some(Part::Step(_)) = &args.part {
+        let step = match &args.part {
+            Some(Part::Step(step)) => step.clone(),
+            _ => steps::Args::default(),
+        };
+        record.steps = steps::measure(&bench, &step)?;
+    }
+    if let None | Some(Part::AllReduce(_)) = &args.part {
+        let part = match &args.part {
+            Some(Part::AllReduce(part)) => part.clone(),
+            _ => all_reduce::Args::default(),
+        };
+        record.all_reduce = all_reduce::measure(&bench, &part)?;
+    }
+    println!("{}", report::tables(&record));
+    if args.record {
+        let record = record.over(Record::read(ws).ok());
+        record.write(ws)?;
+        report::write(ws, &record)?;
     }
     Ok(())
 }
 
 impl Bench {
-    /// Runs every configuration once, then again, so that a change of the machine's load meets all alike.
-    fn measure(&self, model: Model) -> Result<Vec<table::Row>> {
-        let configurations = configuration::all(self.args.ranks);
-        let mut times = vec![Vec::new(); configurations.len()];
-        let mut parameters = None;
-        for repeat in 1..=self.args.repeats {
-            for (configuration, times) in configurations.iter().zip(&mut times) {
-                let measured = self.run_once(model, configuration)?;
-                let first = *parameters.get_or_insert(measured.parameters);
-                ensure!(
-                    measured.parameters == first,
-                    "{}: {} parameters, and {first} elsewhere: not the same model",
-                    configuration.name,
-                    measured.parameters
-                );
-                let what = format!("{} {repeat}/{}", model.name(), self.args.repeats);
-                style::doing(
-                    &what,
-                    &format!("{:9.2} ms  {}", measured.median_ms, configuration.name),
-                );
-                times.push(measured.median_ms);
-            }
-        }
-        Ok(configurations.into_iter().zip(times).map(table::Row::from).collect())
+    fn new(ws: &Workspace) -> Result<Self> {
+        let libtorch = setup::provide(ws)?;
+        let python = setup::python_with_torch(ws, &libtorch)?;
+        let packages = ["ddp-examples", "cargo-ddp"];
+        let names = ["bench_step", "bench_all_reduce", "cargo-ddp"];
+        let programs = Programs::build(ws, &packages, &names)?;
+        Ok(Self { ws: ws.clone(), python, programs, libtorch })
     }
 
-    fn run_once(&self, model: Model, configuration: &Configuration) -> Result<Measured> {
-        let mut command = match configuration.side {
-            Side::PyTorch => configuration.pytorch(&self.ws, &self.python),
-            Side::Ours => configuration.ours(&self.ws, &self.programs)?,
-        };
-        command.args(["--model", model.name()]);
-        command.args(["--steps", &self.args.steps.to_string()]);
-        command.args(["--warmup", &self.args.warmup.to_string()]);
-        command.env("OMP_NUM_THREADS", "1");
+    /// Runs a program that prints a measurement as the last line of JSON.
+    fn measure<T: DeserializeOwned>(&self, mut command: Command) -> Result<T> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        command.env("OMP_NUM_THREADS", "1").env("BENCH_STARTED", now.as_secs_f64().to_string());
         let line = render(&command);
         let output = command.output().with_context(|| format!("`{line}` cannot be started"))?;
         let stderr = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "`{line}` failed ({}):\n{stderr}", output.status);
-        let measured = measured(&String::from_utf8_lossy(&output.stdout))
-            .with_context(|| format!("`{line}` printed no measurement:\n{stderr}"))?;
-        ensure!(measured.steps == self.args.steps, "`{line}` ran {} steps", measured.steps);
-        Ok(measured)
+        last_line(&String::from_utf8_lossy(&output.stdout))
+            .with_context(|| format!("`{line}` printed no measurement:\n{stderr}"))
     }
 }
 
 /// The last line that is a measurement.
-fn measured(stdout: &str) -> Option<Measured> {
+fn last_line<T: DeserializeOwned>(stdout: &str) -> Option<T> {
     stdout.lines().rev().find_map(|line| serde_json::from_str(line).ok())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_measurement_is_found_among_other_lines() {
-        let line = r#"{"median_ms": 12.5, "steps": 30, "parameters": 7, "model": "mlp"}"#;
-        let wanted = Measured { median_ms: 12.5, steps: 30, parameters: 7 };
-        assert_eq!(measured(&format!("starting\n{line}\n")), Some(wanted));
-        assert_eq!(measured("nothing\n{}\n"), None);
-    }
+/// One turn of a configuration, on standard error.
+fn turn(what: &str, turn: u32, turns: u32, figure: &str, name: &str) {
+    style::doing(&format!("{what} {turn}/{turns}"), &format!("{figure:>12}  {name}"));
 }

@@ -8,72 +8,117 @@ use anyhow::Result;
 use crate::programs::Programs;
 use crate::workspace::Workspace;
 
-/// The peer's program, from the root of the workspace.
-const PEER: &str = "xtask/peers/ddp_bench.py";
-
-/// Whose training step it is.
+/// Whose program it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     PyTorch,
     Ours,
 }
 
-/// One line of a table.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One way to run the same work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Configuration {
-    pub(crate) name: String,
+    pub(crate) name: &'static str,
     pub(crate) side: Side,
-    pub(crate) ranks: u32,
-    /// PyTorch only: gradients are views of the buckets.
-    pub(crate) bucket_view: bool,
+    /// For the peer alone.
+    arguments: &'static [&'static str],
+    environment: &'static [(&'static str, &'static str)],
 }
 
-/// Every configuration. The first of each number of ranks is what the others are compared with.
-pub(crate) fn all(ranks: u32) -> Vec<Configuration> {
-    let line = |name: &str, side, ranks, bucket_view| Configuration {
-        name: match ranks {
-            1 => format!("{name}, 1 process"),
-            _ => format!("{name}, {ranks} ranks"),
-        },
-        side,
-        ranks,
-        bucket_view,
-    };
-    vec![
-        line("PyTorch DDP", Side::PyTorch, ranks, false),
-        line("PyTorch DDP with bucket views", Side::PyTorch, ranks, true),
-        line("this project", Side::Ours, ranks, false),
-        line("PyTorch", Side::PyTorch, 1, false),
-        line("this project", Side::Ours, 1, false),
-    ]
+/// What `Malloc::Keep` sets, as the C library's variables.
+const KEEP: &[(&str, &str)] = &[
+    ("MALLOC_MMAP_THRESHOLD_", "1073741824"),
+    ("MALLOC_TRIM_THRESHOLD_", "2147483647"),
+    ("MALLOC_TOP_PAD_", "268435456"),
+];
+
+const fn pytorch(
+    name: &'static str,
+    arguments: &'static [&'static str],
+    environment: &'static [(&'static str, &'static str)],
+) -> Configuration {
+    Configuration { name, side: Side::PyTorch, arguments, environment }
 }
+
+const fn ours(
+    name: &'static str,
+    environment: &'static [(&'static str, &'static str)],
+) -> Configuration {
+    Configuration { name, side: Side::Ours, arguments: &[], environment }
+}
+
+/// One process: no communication on either side.
+const ALONE: &[Configuration] = &[
+    pytorch("PyTorch", &[], &[]),
+    pytorch("PyTorch, memory kept", &[], KEEP),
+    ours("this project", &[]),
+    ours("this project, memory kept", KEEP),
+];
+
+/// Several ranks. The first is PyTorch's default, the fourth ours.
+const RANKS: &[Configuration] = &[
+    pytorch("PyTorch DDP", &[], &[]),
+    pytorch("PyTorch DDP, bucket views", &["--bucket-view"], &[]),
+    pytorch("PyTorch DDP, bucket views, memory kept", &["--bucket-view"], KEEP),
+    ours("this project", &[]),
+    ours("this project over Gloo", &[("DDP_BACKEND", "gloo")]),
+    ours("this project, memory not kept", &[("DDP_MALLOC", "system")]),
+];
+
+/// The configurations of the training step. The first one is what the others are compared with.
+pub(crate) fn steps(ranks: u32) -> &'static [Configuration] {
+    if ranks == 1 { ALONE } else { RANKS }
+}
+
+/// The configurations of the all-reduce alone. The first one is what the others are compared with.
+pub(crate) const ALL_REDUCE: &[Configuration] = &[
+    pytorch("PyTorch over Gloo", &[], &[]),
+    ours("this project", &[]),
+    ours("this project over Gloo", &[("DDP_BACKEND", "gloo")]),
+];
 
 impl Configuration {
-    /// The peer, under torchrun where there are several ranks; on loopback alone.
-    pub(crate) fn pytorch(&self, ws: &Workspace, python: &Path) -> Command {
-        let mut command = ws.command(python);
-        if self.ranks > 1 {
-            command.args(["-m", "torch.distributed.run", "--standalone"]);
-            command.args(["--local-addr=127.0.0.1", &format!("--nproc-per-node={}", self.ranks)]);
-            command.env("GLOO_SOCKET_IFNAME", "lo");
-        }
-        command.arg(PEER).args(self.bucket_view.then_some("--bucket-view"));
-        command
-    }
-
-    /// Our program, under our launcher where there are several ranks.
+    /// The peer's program `peer`, or ours called `program`, on that many ranks.
     ///
     /// # Errors
     /// When a program was not built.
-    pub(crate) fn ours(&self, ws: &Workspace, programs: &Programs) -> Result<Command> {
-        let step = programs.path("bench_step")?;
-        if self.ranks == 1 {
-            return Ok(ws.command(step));
-        }
-        let mut command = ws.command(programs.path("cargo-ddp")?);
-        command.args(["run", "-n", &self.ranks.to_string(), "--exec"]).arg(step).arg("--");
+    pub(crate) fn command(
+        &self,
+        ws: &Workspace,
+        (python, peer): (&Path, &str),
+        (programs, program): (&Programs, &str),
+        ranks: u32,
+    ) -> Result<Command> {
+        let mut command = match self.side {
+            Side::PyTorch => self.peer(ws, python, peer, ranks),
+            Side::Ours => own(ws, programs, program, ranks)?,
+        };
+        command.envs(self.environment.iter().copied());
         Ok(command)
     }
+
+    /// The peer, under torchrun where there are several ranks; on loopback alone.
+    fn peer(&self, ws: &Workspace, python: &Path, peer: &str, ranks: u32) -> Command {
+        let mut command = ws.command(python);
+        if ranks > 1 {
+            command.args(["-m", "torch.distributed.run", "--standalone"]);
+            command.args(["--local-addr=127.0.0.1", &format!("--nproc-per-node={ranks}")]);
+            command.env("GLOO_SOCKET_IFNAME", "lo");
+        }
+        command.arg(peer).args(self.arguments);
+        command
+    }
+}
+
+/// Our program, under our launcher where there are several ranks.
+fn own(ws: &Workspace, programs: &Programs, program: &str, ranks: u32) -> Result<Command> {
+    let program = programs.path(program)?;
+    if ranks == 1 {
+        return Ok(ws.command(program));
+    }
+    let mut command = ws.command(programs.path("cargo-ddp")?);
+    command.args(["run", "-n", &ranks.to_string(), "--exec"]).arg(program).arg("--");
+    Ok(command)
 }
 
 #[cfg(test)]
@@ -81,21 +126,30 @@ mod tests {
     use super::*;
     use crate::step::render;
 
-    #[test]
-    fn the_peer_runs_alone_or_under_torchrun() {
+    fn peers(ranks: u32) -> Vec<String> {
         let ws = Workspace::at(Path::new("/repo"));
-        let lines: Vec<_> = all(2)
+        steps(ranks)
             .iter()
             .filter(|configuration| configuration.side == Side::PyTorch)
-            .map(|configuration| render(&configuration.pytorch(&ws, Path::new("/venv/python"))))
-            .collect();
+            .map(|configuration| configuration.peer(&ws, Path::new("/venv/python"), "p.py", ranks))
+            .map(|command| render(&command))
+            .collect()
+    }
+
+    #[test]
+    fn the_peer_runs_alone_or_under_torchrun() {
         let torchrun = "python -m torch.distributed.run --standalone --local-addr=127.0.0.1 \
-                        --nproc-per-node=2 xtask/peers/ddp_bench.py";
-        let wanted = [
-            torchrun.to_owned(),
-            format!("{torchrun} --bucket-view"),
-            "python xtask/peers/ddp_bench.py".to_owned(),
-        ];
-        assert_eq!(lines, wanted);
+                        --nproc-per-node=2 p.py";
+        let views = format!("{torchrun} --bucket-view");
+        assert_eq!(peers(2), [torchrun.to_owned(), views.clone(), views]);
+        assert_eq!(peers(1), ["python p.py"; 2]);
+    }
+
+    #[test]
+    fn comparisons_begin_with_pytorch_as_it_comes() {
+        for list in [steps(1), steps(4), ALL_REDUCE] {
+            assert_eq!((list[0].side, list[0].arguments.len()), (Side::PyTorch, 0));
+            assert!(list[0].environment.is_empty());
+        }
     }
 }

@@ -12,6 +12,17 @@ use crate::step::render;
 use crate::style;
 use crate::workspace::Workspace;
 
+/// What to measure, and how often.
+#[derive(clap::Args, Clone)]
+pub(crate) struct Args {
+    /// The folder with the files of MNIST
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// How often each configuration is run
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
+}
+
 /// Names of the kinds of data set, as both programs take them and as the table calls them.
 const KINDS: [(&str, &str); 2] =
     [("samples", "a sample at a time"), ("at-once", "a batch at once")];
@@ -39,11 +50,12 @@ struct Row {
 ///
 /// # Errors
 /// When a program fails, or the two sides did not give the same samples.
-pub(super) fn run(ws: &Workspace, folder: &Path, repeats: u32, python: &Path) -> Result<()> {
+pub(super) fn run(ws: &Workspace, args: &Args, python: &Path) -> Result<()> {
     // The programs may run elsewhere.
-    let folder = folder
+    let folder = args
+        .folder
         .canonicalize()
-        .with_context(|| format!("{} is no folder that can be read", folder.display()))?;
+        .with_context(|| format!("{} is no folder that can be read", args.folder.display()))?;
     let programs = Programs::build(ws, &["ddp-examples"], &["bench_loader"])?;
     let peer = "xtask/peers/loader_bench.py";
     let mut rows: Vec<Row> = (0..KINDS.len())
@@ -52,7 +64,7 @@ pub(super) fn run(ws: &Workspace, folder: &Path, repeats: u32, python: &Path) ->
         })
         .collect();
     let mut first = None;
-    for repeat in 1..=repeats {
+    for repeat in 1..=args.repeats {
         for row in &mut rows {
             let mut theirs = ws.command(python);
             theirs.arg(peer);
@@ -66,7 +78,7 @@ pub(super) fn run(ws: &Workspace, folder: &Path, repeats: u32, python: &Path) ->
                     "{facts:?} samples and checksum, and {wanted:?} elsewhere"
                 );
             }
-            let what = format!("loader {repeat}/{repeats}");
+            let what = format!("loader {repeat}/{}", args.repeats);
             let ratio = ours.median_per_s / pytorch.median_per_s;
             let (name, workers) = (KINDS[row.kind].1, row.workers);
             style::doing(&what, &format!("{name}, {workers} workers: {ratio:.2} times PyTorch"));

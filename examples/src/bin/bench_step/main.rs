@@ -1,0 +1,86 @@
+//! The peer of `xtask/peers/ddp_step.py`: the same models and training steps, timed.
+//!
+//! The main rank prints one JSON line: `{"model", "median_ms", "steps", "parameters", "start_s", "peak_mib"}`. A step is
+//! forward, zero_grad, backward (with the all-reduce of the gradients where there are ranks) and SGD's step, on one batch
+//! a rank that stays the same. `start_s` is from the time in BENCH_STARTED (seconds since 1970) to the end of the first
+//! step, `peak_mib` the largest resident memory of a rank (VmHWM), the mean over the ranks.
+
+mod models;
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
+use ddp_runtime::{distributed, mean};
+use serde_json::json;
+use tch::nn::{self, OptimizerConfig};
+use tch::{Device, Tensor};
+
+use models::Model;
+
+#[derive(Parser)]
+struct Args {
+    #[arg(long)]
+    model: Model,
+    /// Measured steps
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
+    steps: u32,
+    /// Steps before the measured ones
+    #[arg(long, default_value_t = 5)]
+    warmup: u32,
+}
+
+#[distributed]
+fn train(args: &Args) -> Result<()> {
+    let vs = nn::VarStore::new(Device::Cpu);
+    let subject = args.model.build(vs.root());
+    let mut opt = nn::Sgd::default().build(&vs, 0.01)?;
+
+    let mut times = Vec::new();
+    let mut first = None;
+    for step in 0..args.warmup + args.steps {
+        let start = Instant::now();
+        let loss = subject.net.forward(&subject.xs).cross_entropy_for_logits(&subject.ys);
+        opt.backward_step(&loss);
+        if step >= args.warmup {
+            times.push(1000.0 * start.elapsed().as_secs_f64());
+        }
+        first = first.or_else(since_start);
+    }
+    let parameters: usize = vs.trainable_variables().iter().map(Tensor::numel).sum();
+    let model = args.model.to_possible_value().map(|value| value.get_name().to_owned());
+    let peak = mean(peak_mib()?);
+    let facts = json!({
+        "model": model, "median_ms": median(&mut times), "steps": times.len(), "parameters": parameters,
+        "start_s": first, "peak_mib": peak,
+    });
+    println!("{facts}");
+    Ok(())
+}
+
+/// Seconds since whoever measures has started the job, if somebody does.
+fn since_start() -> Option<f64> {
+    let started: f64 = std::env::var("BENCH_STARTED").ok()?.parse().ok()?;
+    Some(SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs_f64() - started)
+}
+
+/// The largest resident memory that this process has had, in MiB.
+fn peak_mib() -> Result<f64> {
+    let status =
+        std::fs::read_to_string("/proc/self/status").context("reading /proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
+    let kib: f64 =
+        line.trim().trim_end_matches(" kB").parse().with_context(|| format!("VmHWM:{line}"))?;
+    Ok(kib / 1024.0)
+}
+
+/// The middle of the values, or of the two in the middle.
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let (below, above) = ((values.len() - 1) / 2, values.len() / 2);
+    (values[below] + values[above]) / 2.0
+}
+
+fn main() -> Result<()> {
+    train(&Args::parse())
+}
