@@ -1,12 +1,11 @@
 """The peer of examples/src/bin/bench_step: the same training steps by PyTorch, with DDP under torchrun.
 
-Usage: python ddp_step.py --model mlp|conv|layers|transformer|embedding [--steps N] [--warmup K] [--bucket-view]
+Usage: python ddp_step.py --model mlp|conv|layers|transformer|embedding [--seconds S] [--warmup K] [--bucket-view]
        python -m torch.distributed.run --nproc-per-node 2 ddp_step.py ...
 
 Rank 0 prints one JSON line: {"model", "median_ms": of a step, "steps", "parameters", "start_s", "peak_mib"}. A step is
 zero_grad, forward, backward (with the all-reduce of the gradients where there are ranks) and SGD's step on
-one batch that stays the same; the batch is per rank. Before the first and after the last measured step the
-ranks wait for each other. start_s is from the time in BENCH_STARTED (seconds since 1970) to the end of the
+one batch a rank that stays the same. start_s is from the time in BENCH_STARTED (seconds since 1970) to the end of the
 first step, peak_mib the largest resident memory of a rank (VmHWM), the mean over the ranks.
 """
 
@@ -110,6 +109,10 @@ MODELS = {
 }
 
 
+# The fewest and the most measured steps.
+STEPS = 8, 100
+
+
 def peak_mib():
     with open("/proc/self/status") as status:
         line = next(line for line in status if line.startswith("VmHWM:"))
@@ -127,8 +130,8 @@ def mean(value, ranks):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=MODELS, required=True)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.5)
+    parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--bucket-view", action="store_true")
     args = parser.parse_args()
 
@@ -145,21 +148,23 @@ def main():
     opt = torch.optim.SGD(net.parameters(), lr=0.01)
     x, y = batch()
 
-    times = []
-    started = os.environ.get("BENCH_STARTED")
-    first = None
-    for step in range(args.warmup + args.steps):
-        if step == args.warmup and ranks > 1:
-            dist.barrier()
+    def step():
         start = time.perf_counter()
         loss = F.cross_entropy(net(x), y)
         opt.zero_grad()
         loss.backward()
         opt.step()
-        if step >= args.warmup:
-            times.append(1000 * (time.perf_counter() - start))
+        return 1000 * (time.perf_counter() - start)
+
+    started = os.environ.get("BENCH_STARTED")
+    first = None
+    for _ in range(args.warmup):
+        last = step()
         if first is None and started:
             first = time.time() - float(started)
+    # The ranks' own figures differ, and all take as many steps.
+    steps = int(1000 * args.seconds / mean(last, ranks))
+    times = [step() for _ in range(min(max(steps, STEPS[0]), STEPS[1]))]
     peak = mean(peak_mib(), ranks)
     if rank == 0:
         facts = {"model": args.model, "median_ms": statistics.median(times), "steps": len(times)}

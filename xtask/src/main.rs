@@ -33,7 +33,7 @@ enum Cmd {
     Demo(cmd::demo::Args),
     /// Run every test (or those whose name holds FILTER)
     Test(cmd::test::Args),
-    /// Measure training steps in turn with PyTorch's DistributedDataParallel
+    /// Measure training steps, all-reduces and data loading in turn with PyTorch's
     Bench(cmd::bench::Args),
     /// Check on one GPU what needs one; exit code 77 where there is none
     Gpu,

@@ -12,7 +12,7 @@ use crate::style;
 use crate::workspace::Workspace;
 
 /// Where cargo put each program.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Programs(BTreeMap<String, PathBuf>);
 
 impl Programs {

@@ -1,5 +1,7 @@
 //! Order statistics of repeated measurements.
 
+use std::fmt;
+
 /// The middle of the values and of their halves.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Quartiles {
@@ -19,6 +21,23 @@ pub(crate) fn quartiles(values: &[f64]) -> Option<Quartiles> {
         sorted[below] + (sorted[above] - sorted[below]) * place.fract()
     };
     Some(Quartiles { lower: at(0.25), median: at(0.5), upper: at(0.75) })
+}
+
+/// Three digits that count, or all before the point.
+pub(crate) fn number(value: f64) -> String {
+    let digits = match value.abs() {
+        x if x >= 100.0 => 0,
+        x if x >= 10.0 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$}")
+}
+
+/// The outer two, as `lower-upper`.
+impl fmt::Display for Quartiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", number(self.lower), number(self.upper))
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! The main rank prints one JSON line: `{"model", "median_ms", "steps", "parameters", "start_s", "peak_mib"}`. A step is
 //! forward, zero_grad, backward (with the all-reduce of the gradients where there are ranks) and SGD's step, on one batch
 //! a rank that stays the same. `start_s` is from the time in BENCH_STARTED (seconds since 1970) to the end of the first
-//! step, `peak_mib` the largest resident memory of a rank (VmHWM), the mean over the ranks.
+//! step, `peak_mib` the largest resident memory of a rank (VmHWM), the mean over the ranks. `--plain` trains without the
+//! attribute.
 
 mod models;
 
@@ -22,41 +23,63 @@ use models::Model;
 struct Args {
     #[arg(long)]
     model: Model,
-    /// Measured steps
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
-    steps: u32,
+    /// About how long the measured steps may take together, in seconds
+    #[arg(long, default_value_t = 1.5)]
+    seconds: f64,
     /// Steps before the measured ones
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     warmup: u32,
+    /// Leave out the attribute
+    #[arg(long)]
+    plain: bool,
 }
 
-#[distributed]
-fn train(args: &Args) -> Result<()> {
-    let vs = nn::VarStore::new(Device::Cpu);
-    let subject = args.model.build(vs.root());
-    let mut opt = nn::Sgd::default().build(&vs, 0.01)?;
+/// The fewest and the most measured steps.
+const STEPS: (u32, u32) = (8, 100);
 
-    let mut times = Vec::new();
-    let mut first = None;
-    for step in 0..args.warmup + args.steps {
-        let start = Instant::now();
-        let loss = subject.net.forward(&subject.xs).cross_entropy_for_logits(&subject.ys);
-        opt.backward_step(&loss);
-        if step >= args.warmup {
-            times.push(1000.0 * start.elapsed().as_secs_f64());
+/// The same function with and without the attribute.
+macro_rules! training {
+    ($(#[$attribute:meta])* $name:ident) => {
+        $(#[$attribute])*
+        fn $name(args: &Args) -> Result<()> {
+            let vs = nn::VarStore::new(Device::Cpu);
+            let subject = args.model.build(vs.root());
+            let mut opt = nn::Sgd::default().build(&vs, 0.01)?;
+            let mut step = || {
+                let start = Instant::now();
+                let loss = subject.net.forward(&subject.xs).cross_entropy_for_logits(&subject.ys);
+                opt.backward_step(&loss);
+                1000.0 * start.elapsed().as_secs_f64()
+            };
+            let (mut last, mut first) = (0.0, None);
+            for _ in 0..args.warmup {
+                last = step();
+                first = first.or_else(since_start);
+            }
+            // The ranks' own figures differ, and all take as many steps.
+            let steps = (1000.0 * args.seconds / mean(last)) as u32;
+            let mut times = Vec::new();
+            for _ in 0..steps.clamp(STEPS.0, STEPS.1) {
+                times.push(step());
+            }
+            let parameters: usize = vs.trainable_variables().iter().map(Tensor::numel).sum();
+            let model = args.model.to_possible_value().map(|value| value.get_name().to_owned());
+            let peak = mean(peak_mib()?);
+            let facts = json!({
+                "model": model, "median_ms": median(&mut times), "steps": times.len(), "parameters": parameters,
+                "start_s": first, "peak_mib": peak,
+            });
+            println!("{facts}");
+            Ok(())
         }
-        first = first.or_else(since_start);
-    }
-    let parameters: usize = vs.trainable_variables().iter().map(Tensor::numel).sum();
-    let model = args.model.to_possible_value().map(|value| value.get_name().to_owned());
-    let peak = mean(peak_mib()?);
-    let facts = json!({
-        "model": model, "median_ms": median(&mut times), "steps": times.len(), "parameters": parameters,
-        "start_s": first, "peak_mib": peak,
-    });
-    println!("{facts}");
-    Ok(())
+    };
 }
+
+training!(plain);
+training!(
+    #[distributed]
+    train
+);
 
 /// Seconds since whoever measures has started the job, if somebody does.
 fn since_start() -> Option<f64> {
@@ -82,5 +105,6 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 fn main() -> Result<()> {
-    train(&Args::parse())
+    let args = Args::parse();
+    if args.plain { plain(&args) } else { train(&args) }
 }

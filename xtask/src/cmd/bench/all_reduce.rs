@@ -17,27 +17,18 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', default_values_t = SIZES)]
     sizes: Vec<u64>,
     /// Numbers of ranks
-    #[arg(short = 'n', long, value_delimiter = ',', default_values_t = RANKS, value_parser = clap::value_parser!(u32).range(2..))]
+    #[arg(short = 'n', long, value_delimiter = ',', default_values_t = [2, 4], value_parser = clap::value_parser!(u32).range(2..))]
     ranks: Vec<u32>,
     /// How often each configuration is run
-    #[arg(long, default_value_t = REPEATS, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// How long a run measures each size, in seconds
-    #[arg(long, default_value_t = SECONDS)]
+    /// About how long a run measures each size, in seconds; at least 5 rounds and at most 500 are measured
+    #[arg(long, default_value_t = 0.3)]
     seconds: f64,
 }
 
 const SIZES: [u64; 9] =
     [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20];
-const RANKS: [u32; 2] = [2, 4];
-const REPEATS: u32 = 5;
-const SECONDS: f64 = 0.5;
-
-impl Default for Args {
-    fn default() -> Self {
-        Self { sizes: SIZES.to_vec(), ranks: RANKS.to_vec(), repeats: REPEATS, seconds: SECONDS }
-    }
-}
 
 /// The line that a measured program prints.
 #[derive(Debug, Deserialize)]

@@ -20,7 +20,7 @@ pub(crate) enum Side {
 pub(crate) struct Configuration {
     pub(crate) name: &'static str,
     pub(crate) side: Side,
-    /// For the peer alone.
+    /// Options of the program, beside those of the measurement.
     arguments: &'static [&'static str],
     environment: &'static [(&'static str, &'static str)],
 }
@@ -42,39 +42,53 @@ const fn pytorch(
 
 const fn ours(
     name: &'static str,
+    arguments: &'static [&'static str],
     environment: &'static [(&'static str, &'static str)],
 ) -> Configuration {
-    Configuration { name, side: Side::Ours, arguments: &[], environment }
+    Configuration { name, side: Side::Ours, arguments, environment }
 }
+
+/// This project as it comes.
+pub(crate) const OURS: Configuration = ours("this project", &[], &[]);
+
+/// This project's program as it is without the attribute, on one process.
+pub(crate) const PLAIN: Configuration = ours("plain tch", &["--plain"], &[]);
 
 /// One process: no communication on either side.
 const ALONE: &[Configuration] = &[
     pytorch("PyTorch", &[], &[]),
     pytorch("PyTorch, memory kept", &[], KEEP),
-    ours("this project", &[]),
-    ours("this project, memory kept", KEEP),
+    OURS,
+    ours("this project, memory kept", &[], KEEP),
 ];
 
-/// Several ranks. The first is PyTorch's default, the fourth ours.
-const RANKS: &[Configuration] = &[
+/// As many ranks as a small machine has cores. The first is PyTorch's default, the fourth ours.
+const FEW: &[Configuration] = &[
     pytorch("PyTorch DDP", &[], &[]),
     pytorch("PyTorch DDP, bucket views", &["--bucket-view"], &[]),
     pytorch("PyTorch DDP, bucket views, memory kept", &["--bucket-view"], KEEP),
-    ours("this project", &[]),
-    ours("this project over Gloo", &[("DDP_BACKEND", "gloo")]),
-    ours("this project, memory not kept", &[("DDP_MALLOC", "system")]),
+    OURS,
+    ours("this project over Gloo", &[], &[("DDP_BACKEND", "gloo")]),
+    ours("this project, memory not kept", &[], &[("DDP_MALLOC", "system")]),
 ];
+
+/// More ranks, whose jobs take long to start: PyTorch as it comes and at its best, and both transports of ours.
+const MANY: &[Configuration] = &[FEW[0], FEW[2], FEW[3], FEW[4]];
 
 /// The configurations of the training step. The first one is what the others are compared with.
 pub(crate) fn steps(ranks: u32) -> &'static [Configuration] {
-    if ranks == 1 { ALONE } else { RANKS }
+    match ranks {
+        1 => ALONE,
+        2 => FEW,
+        _ => MANY,
+    }
 }
 
 /// The configurations of the all-reduce alone. The first one is what the others are compared with.
 pub(crate) const ALL_REDUCE: &[Configuration] = &[
     pytorch("PyTorch over Gloo", &[], &[]),
-    ours("this project", &[]),
-    ours("this project over Gloo", &[("DDP_BACKEND", "gloo")]),
+    OURS,
+    ours("this project over Gloo", &[], &[("DDP_BACKEND", "gloo")]),
 ];
 
 impl Configuration {
@@ -93,7 +107,7 @@ impl Configuration {
             Side::PyTorch => self.peer(ws, python, peer, ranks),
             Side::Ours => own(ws, programs, program, ranks)?,
         };
-        command.envs(self.environment.iter().copied());
+        command.args(self.arguments).envs(self.environment.iter().copied());
         Ok(command)
     }
 
@@ -105,7 +119,7 @@ impl Configuration {
             command.args(["--local-addr=127.0.0.1", &format!("--nproc-per-node={ranks}")]);
             command.env("GLOO_SOCKET_IFNAME", "lo");
         }
-        command.arg(peer).args(self.arguments);
+        command.arg(peer);
         command
     }
 }
@@ -128,11 +142,15 @@ mod tests {
 
     fn peers(ranks: u32) -> Vec<String> {
         let ws = Workspace::at(Path::new("/repo"));
+        let none = Programs::default();
         steps(ranks)
             .iter()
             .filter(|configuration| configuration.side == Side::PyTorch)
-            .map(|configuration| configuration.peer(&ws, Path::new("/venv/python"), "p.py", ranks))
-            .map(|command| render(&command))
+            .map(|configuration| {
+                let python = Path::new("/venv/python");
+                let command = configuration.command(&ws, (python, "p.py"), (&none, "p"), ranks);
+                render(&command.unwrap())
+            })
             .collect()
     }
 
@@ -142,6 +160,7 @@ mod tests {
                         --nproc-per-node=2 p.py";
         let views = format!("{torchrun} --bucket-view");
         assert_eq!(peers(2), [torchrun.to_owned(), views.clone(), views]);
+        assert_eq!(peers(4).len(), 2);
         assert_eq!(peers(1), ["python p.py"; 2]);
     }
 

@@ -1,26 +1,44 @@
 //! Samples a second through the data loader of this project and of PyTorch, in turn, on one data set.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use crate::programs::Programs;
+use super::record::{LoaderRow, Record};
+use super::{Bench, turn};
 use crate::stats::quartiles;
-use crate::step::render;
-use crate::style;
-use crate::workspace::Workspace;
+
+const PEER: &str = "xtask/peers/loader_bench.py";
+const PROGRAM: &str = "bench_loader";
 
 /// What to measure, and how often.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
     /// The folder with the files of MNIST
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", value_parser = folder)]
     folder: PathBuf,
     /// How often each configuration is run
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = REPEATS, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
+}
+
+const REPEATS: u32 = 3;
+
+impl Args {
+    /// The usual measurement, on the files in `data`.
+    ///
+    /// # Errors
+    /// When that is no folder.
+    pub(super) fn of(data: PathBuf) -> Result<Self> {
+        Ok(Self { folder: folder(&data.to_string_lossy())?, repeats: REPEATS })
+    }
+}
+
+/// The folder as seen from anywhere: the programs run in the workspace's root.
+fn folder(text: &str) -> Result<PathBuf> {
+    let found = PathBuf::from(text).canonicalize().ok().filter(|path| path.is_dir());
+    found.with_context(|| format!("{text} is no folder that can be read"))
 }
 
 /// Names of the kinds of data set, as both programs take them and as the table calls them.
@@ -38,81 +56,72 @@ struct Measured {
     checksum: i64,
 }
 
-/// What is measured on both sides, and the runs' results.
-struct Row {
-    kind: usize,
-    workers: u32,
-    pytorch: Vec<f64>,
-    ours: Vec<f64>,
-}
-
-/// Measures all kinds and numbers of workers, both sides in turn, and prints a table.
+/// Measures all kinds and numbers of workers, both sides in turn.
 ///
 /// # Errors
 /// When a program fails, or the two sides did not give the same samples.
-pub(super) fn run(ws: &Workspace, args: &Args, python: &Path) -> Result<()> {
-    // The programs may run elsewhere.
-    let folder = args
-        .folder
-        .canonicalize()
-        .with_context(|| format!("{} is no folder that can be read", args.folder.display()))?;
-    let programs = Programs::build(ws, &["ddp-examples"], &["bench_loader"])?;
-    let peer = "xtask/peers/loader_bench.py";
-    let mut rows: Vec<Row> = (0..KINDS.len())
-        .flat_map(|kind| {
-            WORKERS.map(|workers| Row { kind, workers, pytorch: vec![], ours: vec![] })
-        })
-        .collect();
+pub(super) fn measure(bench: &Bench, args: &Args) -> Result<Vec<LoaderRow>> {
+    let row = |kind: &str, workers| LoaderRow {
+        kind: kind.to_owned(),
+        workers,
+        pytorch_per_s: Vec::new(),
+        ours_per_s: Vec::new(),
+    };
+    let of_kind = |kind: &(&str, &str)| WORKERS.map(|workers| row(kind.0, workers));
+    let mut rows: Vec<LoaderRow> = KINDS.iter().flat_map(of_kind).collect();
     let mut first = None;
     for repeat in 1..=args.repeats {
         for row in &mut rows {
-            let mut theirs = ws.command(python);
-            theirs.arg(peer);
-            let pytorch = measure(theirs, &folder, row)?;
-            let ours = measure(Command::new(programs.path("bench_loader")?), &folder, row)?;
+            let mut theirs = bench.ws.command(&bench.python);
+            theirs.arg(PEER);
+            let pytorch = run_once(bench, theirs, args, row)?;
+            let ours = run_once(bench, bench.ws.command(bench.programs.path(PROGRAM)?), args, row)?;
             for measured in [&pytorch, &ours] {
                 let facts = (measured.samples, measured.checksum);
                 let wanted = *first.get_or_insert(facts);
-                ensure!(
-                    facts == wanted,
-                    "{facts:?} samples and checksum, and {wanted:?} elsewhere"
-                );
+                ensure!(facts == wanted, "{facts:?} samples and sum, and {wanted:?} elsewhere");
             }
-            let what = format!("loader {repeat}/{}", args.repeats);
-            let ratio = ours.median_per_s / pytorch.median_per_s;
-            let (name, workers) = (KINDS[row.kind].1, row.workers);
-            style::doing(&what, &format!("{name}, {workers} workers: {ratio:.2} times PyTorch"));
-            row.pytorch.push(pytorch.median_per_s);
-            row.ours.push(ours.median_per_s);
+            let ratio = format!("x {:.2}", ours.median_per_s / pytorch.median_per_s);
+            let name = format!("{}, {} workers", row.kind, row.workers);
+            turn("loader", repeat, args.repeats, &ratio, &name);
+            row.pytorch_per_s.push(pytorch.median_per_s);
+            row.ours_per_s.push(ours.median_per_s);
         }
     }
-    println!("\n{}", table(&rows));
-    Ok(())
+    Ok(rows)
 }
 
-fn measure(mut command: Command, folder: &PathBuf, row: &Row) -> Result<Measured> {
-    command.arg("--data").arg(folder).args(["--kind", KINDS[row.kind].0]);
-    command.args(["--workers", &row.workers.to_string()]).env("OMP_NUM_THREADS", "1");
-    let line = render(&command);
-    let output = command.output().with_context(|| format!("`{line}` cannot be started"))?;
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`{line}` failed ({}):\n{stderr}", output.status);
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    let measured = stdout.lines().rev().find_map(|line| serde_json::from_str(line).ok());
-    measured.with_context(|| format!("`{line}` printed no measurement:\n{stderr}"))
+fn run_once(
+    bench: &Bench,
+    mut command: std::process::Command,
+    args: &Args,
+    row: &LoaderRow,
+) -> Result<Measured> {
+    command.arg("--data").arg(&args.folder).args(["--kind", &row.kind]);
+    command.args(["--workers", &row.workers.to_string()]);
+    bench.measure(command)
 }
 
 /// A Markdown table; x is our median over PyTorch's.
-fn table(rows: &[Row]) -> String {
+pub(super) fn table(record: &Record) -> String {
     let mut lines = vec![
-        "| data set           | workers | PyTorch samples/s | here samples/s |     x |".to_owned(),
-        "| ------------------ | ------: | ----------------: | -------------: | ----: |".to_owned(),
+        "## Samples a second through the data loader\n".to_owned(),
+        "MNIST's 60,000 images as floats, shuffled, in batches of 64, on one process. PyTorch's workers are processes \
+         and persistent, this project's are threads. *A batch at once* gathers by index, PyTorch's in `__getitems__`.\n"
+            .to_owned(),
+        "| data set | workers | runs | PyTorch | quartiles | this project | quartiles | x |".to_owned(),
+        "| --- | ---: | ---: | ---: | --- | ---: | --- | ---: |".to_owned(),
     ];
-    lines.extend(rows.iter().filter_map(|row| {
-        let (theirs, ours) = (quartiles(&row.pytorch)?.median, quartiles(&row.ours)?.median);
-        let (name, workers, ratio) = (KINDS[row.kind].1, row.workers, ours / theirs);
+    lines.extend(record.loader.iter().filter_map(|row| {
+        let (theirs, ours) = (quartiles(&row.pytorch_per_s)?, quartiles(&row.ours_per_s)?);
+        let name = KINDS.iter().find(|kind| kind.0 == row.kind).map_or("?", |kind| kind.1);
         Some(format!(
-            "| {name:<18} | {workers:>7} | {theirs:>17.0} | {ours:>14.0} | {ratio:>5.2} |"
+            "| {name} | {} | {} | {:.0} | {theirs} | {:.0} | {ours} | {:.2} |",
+            row.workers,
+            row.ours_per_s.len(),
+            theirs.median,
+            ours.median,
+            ours.median / theirs.median
         ))
     }));
     lines.join("\n")
@@ -120,17 +129,20 @@ fn table(rows: &[Row]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Row, table};
+    use super::*;
+    use crate::cmd::bench::machine::Machine;
 
     #[test]
     fn a_row_has_both_medians_and_their_ratio() {
-        let row =
-            Row { kind: 1, workers: 2, pytorch: vec![90.0, 100.0, 500.0], ours: vec![400.0; 3] };
-        let text = table(&[row]);
-        let line = text.lines().last().unwrap();
-        assert_eq!(
-            line,
-            "| a batch at once    |       2 |               100 |            400 |  4.00 |"
-        );
+        let mut record = Record::new(Machine::sample());
+        record.loader = vec![LoaderRow {
+            kind: "at-once".to_owned(),
+            workers: 2,
+            pytorch_per_s: vec![90.0, 100.0, 500.0],
+            ours_per_s: vec![400.0; 3],
+        }];
+        let text = table(&record);
+        let line = "| a batch at once | 2 | 3 | 100 | 95.0-300 | 400 | 400-400 | 4.00 |";
+        assert_eq!(text.lines().last(), Some(line));
     }
 }

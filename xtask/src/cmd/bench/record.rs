@@ -1,5 +1,6 @@
 //! The figures, as docs/benchmarks.json keeps them: every run, so that tables and charts can be made anew.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -16,6 +17,14 @@ pub(crate) struct Record {
     pub(crate) steps: Vec<StepRow>,
     #[serde(default)]
     pub(crate) all_reduce: Vec<ReduceRow>,
+    #[serde(default)]
+    pub(crate) overheads: Vec<OverheadRow>,
+    #[serde(default)]
+    pub(crate) loader: Vec<LoaderRow>,
+    #[serde(default)]
+    pub(crate) sampler: Vec<SamplerRow>,
+    #[serde(default)]
+    pub(crate) expansion: Vec<ExpansionRow>,
 }
 
 /// A configuration that trained a model: one value a run in each list.
@@ -71,24 +80,88 @@ impl ReduceRow {
     }
 }
 
+/// The same steps without and with something, in pairs of runs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct OverheadRow {
+    pub(crate) what: String,
+    pub(crate) model: String,
+    pub(crate) ranks: u32,
+    /// The median step of each run.
+    pub(crate) without_ms: Vec<f64>,
+    pub(crate) with_ms: Vec<f64>,
+}
+
+impl OverheadRow {
+    pub(crate) fn new(what: &str, model: &str, ranks: u32) -> Self {
+        Self {
+            what: what.to_owned(),
+            model: model.to_owned(),
+            ranks,
+            without_ms: Vec::new(),
+            with_ms: Vec::new(),
+        }
+    }
+}
+
+/// Samples a second through a data loader, the median pass of each run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct LoaderRow {
+    /// As the measured programs call it.
+    pub(crate) kind: String,
+    pub(crate) workers: u32,
+    pub(crate) pytorch_per_s: Vec<f64>,
+    pub(crate) ours_per_s: Vec<f64>,
+}
+
+/// All indices of a shuffled order, drawn; one value a run in each list.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct SamplerRow {
+    pub(crate) indices: u64,
+    pub(crate) seconds: Vec<f64>,
+    pub(crate) peak_mib: Vec<f64>,
+    pub(crate) grown_kib: Vec<f64>,
+}
+
+/// The expansion of a long function.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ExpansionRow {
+    /// Of the macro: unoptimised or optimised.
+    pub(crate) build: String,
+    pub(crate) lines: u32,
+    /// The best of each run.
+    pub(crate) ms: Vec<f64>,
+}
+
 impl Record {
     pub(crate) fn new(machine: Machine) -> Self {
-        Self { machine, steps: Vec::new(), all_reduce: Vec::new() }
+        Self {
+            machine,
+            steps: Vec::new(),
+            all_reduce: Vec::new(),
+            overheads: Vec::new(),
+            loader: Vec::new(),
+            sampler: Vec::new(),
+            expansion: Vec::new(),
+        }
     }
 
     fn path(ws: &Workspace) -> PathBuf {
         ws.docs().join("benchmarks.json")
     }
 
-    /// The record in the workspace.
+    /// The record in the workspace, if there is one.
     ///
     /// # Errors
-    /// When there is none, or it cannot be read.
-    pub(crate) fn read(ws: &Workspace) -> Result<Self> {
+    /// When it cannot be read.
+    pub(crate) fn stored(ws: &Workspace) -> Result<Option<Self>> {
         let path = Self::path(ws);
-        let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("reading {}", path.display()))?;
-        serde_json::from_str(&text).with_context(|| format!("{} is no record", path.display()))
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).context(format!("reading {}", path.display())),
+        };
+        let record = serde_json::from_str(&text);
+        Ok(Some(record.with_context(|| format!("{} is no record", path.display()))?))
     }
 
     /// Writes the record into the workspace.
@@ -102,23 +175,33 @@ impl Record {
             .with_context(|| format!("writing {}", path.display()))
     }
 
-    /// These figures in place of older ones of the same model and ranks, or ranks. Older figures stay only where they are of
-    /// the same machine.
-    pub(crate) fn over(mut self, older: Option<Record>) -> Self {
+    /// These figures in place of older ones of the same model, ranks and so on. Older figures stay only where they are of the
+    /// same machine.
+    pub(crate) fn over(self, older: Option<Record>) -> Self {
         let Some(older) = older.filter(|older| older.machine.is_like(&self.machine)) else {
             return self;
         };
-        let same = |a: &StepRow, b: &StepRow| (&a.model, a.ranks) == (&b.model, b.ranks);
-        let mut steps = older.steps;
-        steps.retain(|old| !self.steps.iter().any(|new| same(old, new)));
-        steps.append(&mut self.steps);
-        let mut reduce = older.all_reduce;
-        reduce.retain(|old| !self.all_reduce.iter().any(|new| old.ranks == new.ranks));
-        reduce.append(&mut self.all_reduce);
-        steps.sort_by(|a, b| (&a.model, a.ranks).cmp(&(&b.model, b.ranks)));
-        reduce.sort_by_key(|row| row.ranks);
-        Self { machine: self.machine, steps, all_reduce: reduce }
+        let mut merged = Self {
+            machine: self.machine,
+            steps: replace(older.steps, self.steps, |row| (row.model.clone(), row.ranks)),
+            all_reduce: replace(older.all_reduce, self.all_reduce, |row| row.ranks),
+            overheads: replace(older.overheads, self.overheads, |row| {
+                (row.what.clone(), row.model.clone(), row.ranks)
+            }),
+            loader: replace(older.loader, self.loader, |row| (row.kind.clone(), row.workers)),
+            sampler: replace(older.sampler, self.sampler, |row| row.indices),
+            expansion: replace(older.expansion, self.expansion, |row| row.build.clone()),
+        };
+        merged.steps.sort_by(|a, b| (&a.model, a.ranks).cmp(&(&b.model, b.ranks)));
+        merged.all_reduce.sort_by_key(|row| row.ranks);
+        merged
     }
+}
+
+/// The older rows that no new one has the key of, and the new ones.
+fn replace<T, K: PartialEq>(older: Vec<T>, new: Vec<T>, key: impl Fn(&T) -> K) -> Vec<T> {
+    let taken: Vec<K> = new.iter().map(&key).collect();
+    older.into_iter().filter(|row| !taken.contains(&key(row))).chain(new).collect()
 }
 
 #[cfg(test)]
@@ -147,5 +230,19 @@ mod tests {
 
         old.machine.cores += 1;
         assert_eq!(facts(&new.clone().over(Some(old))), facts(&new));
+    }
+
+    #[test]
+    fn a_record_is_kept_and_a_spoiled_one_is_not_overlooked() {
+        let folder = tempfile::tempdir().unwrap();
+        let ws = Workspace::at(folder.path());
+        assert!(Record::stored(&ws).unwrap().is_none());
+        let mut record = Record::new(Machine::sample());
+        record.steps = vec![StepRow::new("mlp", 2, "a")];
+        record.write(&ws).unwrap();
+        let stored = Record::stored(&ws).unwrap().unwrap();
+        assert_eq!((stored.machine, stored.steps.len()), (record.machine, 1));
+        std::fs::write(Record::path(&ws), "{").unwrap();
+        assert!(Record::stored(&ws).unwrap_err().to_string().contains("is no record"));
     }
 }

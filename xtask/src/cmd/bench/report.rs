@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result};
 
-use super::chart;
 use super::record::{Record, ReduceRow, StepRow};
-use crate::stats::{Quartiles, quartiles};
+use super::{chart, expansion, loader, overhead, sampler};
+use crate::stats::{number, quartiles};
 use crate::style;
 use crate::workspace::Workspace;
 
@@ -55,9 +55,16 @@ pub(super) fn tables(record: &Record) -> String {
         parts.push(steps("From the start to the first step done", "s", record, |row| &row.start_s));
         parts.push(steps("Peak memory of a rank (VmHWM)", "MiB", record, |row| &row.peak_mib));
     }
-    if !record.all_reduce.is_empty() {
-        parts.push(reduces(record));
-    }
+    let mut add = |rows: usize, table: fn(&Record) -> String| {
+        if rows > 0 {
+            parts.push(table(record));
+        }
+    };
+    add(record.all_reduce.len(), reduces);
+    add(record.overheads.len(), overhead::table);
+    add(record.loader.len(), loader::table);
+    add(record.sampler.len(), sampler::table);
+    add(record.expansion.len(), expansion::table);
     parts.join("\n\n")
 }
 
@@ -79,7 +86,7 @@ fn steps(title: &str, unit: &str, record: &Record, figure: fn(&StepRow) -> &Vec<
             row.configuration,
             figure(row).len(),
             number(own.median),
-            spread(own),
+            own,
             base.median / own.median
         ));
     }
@@ -125,7 +132,7 @@ fn reduce_line(record: &Record, row: &ReduceRow, at: usize, bytes: u64) -> Optio
         row.configuration,
         row.times_us[at].len(),
         number(own.median),
-        spread(own),
+        own,
         base.median / own.median
     ))
 }
@@ -135,20 +142,6 @@ pub(super) fn memory_gb_s(record: &Record, ranks: u32) -> Option<f64> {
     let rows = record.all_reduce.iter().filter(|row| row.ranks == ranks);
     let all: Vec<f64> = rows.flat_map(|row| row.copy_gb_s.iter().copied()).collect();
     quartiles(&all).map(|all| all.median)
-}
-
-/// Three digits that count, or all before the point.
-fn number(value: f64) -> String {
-    let digits = match value.abs() {
-        x if x >= 100.0 => 0,
-        x if x >= 10.0 => 1,
-        _ => 2,
-    };
-    format!("{value:.digits$}")
-}
-
-fn spread(values: Quartiles) -> String {
-    format!("{}-{}", number(values.lower), number(values.upper))
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Training steps: time of a step, time from the start to the first one, peak memory.
 
+use std::process::Command;
+
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use serde::Deserialize;
@@ -18,34 +20,14 @@ pub(crate) struct Args {
     #[arg(long = "model", value_enum, value_delimiter = ',', default_values_t = Model::value_variants().to_vec())]
     models: Vec<Model>,
     /// Numbers of ranks
-    #[arg(short = 'n', long, value_delimiter = ',', default_values_t = RANKS, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'n', long, value_delimiter = ',', default_values_t = [1, 2, 4], value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Vec<u32>,
     /// How often each configuration is run
-    #[arg(long, default_value_t = REPEATS, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Measured steps of a run
-    #[arg(long, default_value_t = STEPS, value_parser = clap::value_parser!(u32).range(1..))]
-    steps: u32,
-    /// Steps before the measured ones
-    #[arg(long, default_value_t = WARMUP)]
-    warmup: u32,
-}
-
-const RANKS: [u32; 3] = [1, 2, 4];
-const REPEATS: u32 = 5;
-const STEPS: u32 = 30;
-const WARMUP: u32 = 5;
-
-impl Default for Args {
-    fn default() -> Self {
-        Self {
-            models: Model::value_variants().to_vec(),
-            ranks: RANKS.to_vec(),
-            repeats: REPEATS,
-            steps: STEPS,
-            warmup: WARMUP,
-        }
-    }
+    /// About how long the measured steps of a run may take, in seconds; at least 8 steps and at most 100 are
+    #[arg(long, default_value_t = 1.5)]
+    seconds: f64,
 }
 
 /// The models that both sides build alike.
@@ -65,7 +47,7 @@ pub(crate) enum Model {
 
 impl Model {
     /// The name that both programs take.
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Conv => "conv",
             Self::Mlp => "mlp",
@@ -78,10 +60,9 @@ impl Model {
 
 /// The line that a measured program prints.
 #[derive(Debug, Deserialize, PartialEq)]
-struct Measured {
+pub(super) struct Measured {
     /// Milliseconds a step, the median of a run.
-    median_ms: f64,
-    steps: u32,
+    pub(super) median_ms: f64,
     /// Trainable numbers of the model, to see that both sides built the same.
     parameters: u64,
     /// From the start of the job to the end of the first step.
@@ -108,7 +89,8 @@ fn compare(bench: &Bench, args: &Args, model: Model, ranks: u32) -> Result<Vec<S
     let mut rows: Vec<StepRow> = configurations.iter().map(row).collect();
     for repeat in 1..=args.repeats {
         for (configuration, row) in configurations.iter().zip(&mut rows) {
-            let measured = run_once(bench, args, model, ranks, configuration)?;
+            let measured: Measured =
+                bench.measure(command(bench, model, args.seconds, ranks, configuration)?)?;
             let what = format!("{} x{ranks}", model.name());
             let figure = format!("{:.2} ms", measured.median_ms);
             turn(&what, repeat, args.repeats, &figure, configuration.name);
@@ -130,21 +112,21 @@ fn compare(bench: &Bench, args: &Args, model: Model, ranks: u32) -> Result<Vec<S
     Ok(rows)
 }
 
-fn run_once(
+/// The command of a job that prints a [`Measured`].
+///
+/// # Errors
+/// When a program was not built.
+pub(super) fn command(
     bench: &Bench,
-    args: &Args,
     model: Model,
+    seconds: f64,
     ranks: u32,
     configuration: &Configuration,
-) -> Result<Measured> {
+) -> Result<Command> {
     let peer = (bench.python.as_path(), PEER);
     let mut command = configuration.command(&bench.ws, peer, (&bench.programs, PROGRAM), ranks)?;
-    command.args(["--model", model.name()]);
-    command.args(["--steps", &args.steps.to_string()]);
-    command.args(["--warmup", &args.warmup.to_string()]);
-    let measured: Measured = bench.measure(command)?;
-    ensure!(measured.steps == args.steps, "{} ran {} steps", configuration.name, measured.steps);
-    Ok(measured)
+    command.args(["--model", model.name(), "--seconds", &seconds.to_string()]);
+    Ok(command)
 }
 
 #[cfg(test)]
@@ -155,22 +137,8 @@ mod tests {
     #[test]
     fn the_measurement_is_found_among_other_lines() {
         let line = r#"{"median_ms": 12.5, "steps": 30, "parameters": 7, "model": "mlp", "start_s": 0.5, "peak_mib": 9}"#;
-        let wanted =
-            Measured { median_ms: 12.5, steps: 30, parameters: 7, start_s: 0.5, peak_mib: 9.0 };
+        let wanted = Measured { median_ms: 12.5, parameters: 7, start_s: 0.5, peak_mib: 9.0 };
         assert_eq!(last_line(&format!("starting\n{line}\n")), Some(wanted));
         assert_eq!(last_line::<Measured>("nothing\n{}\n"), None);
-    }
-
-    #[test]
-    fn without_arguments_the_defaults_are_those_of_the_command_line() {
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            args: Args,
-        }
-        let Line { args } = clap::Parser::parse_from(["bench"]);
-        let own = Args::default();
-        assert_eq!((args.models, args.ranks), (own.models, own.ranks));
-        assert_eq!((args.repeats, args.steps, args.warmup), (own.repeats, own.steps, own.warmup));
     }
 }
