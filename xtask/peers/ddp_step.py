@@ -4,9 +4,9 @@ Usage: python ddp_step.py --model mlp|conv|layers|transformer|embedding [--secon
        python -m torch.distributed.run --nproc-per-node 2 ddp_step.py ...
 
 Rank 0 prints one JSON line: {"model", "median_ms": of a step, "steps", "parameters", "start_s", "peak_mib"}. A step is
-zero_grad, forward, backward (with the all-reduce of the gradients where there are ranks) and SGD's step on
-one batch a rank that stays the same. start_s is from the time in BENCH_STARTED (seconds since 1970) to the end of the
-first step, peak_mib the largest resident memory of a rank (VmHWM), the mean over the ranks.
+forward, zero_grad, backward (with the all-reduce of the gradients where there are ranks) and SGD's step, on one batch a
+rank that stays the same. start_s is from the time in BENCH_STARTED (seconds since 1970) to the end of the first step,
+peak_mib the largest resident memory of a rank (VmHWM), the mean over the ranks.
 """
 
 import argparse

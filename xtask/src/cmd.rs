@@ -6,4 +6,5 @@ pub(crate) mod demo;
 pub(crate) mod gpu;
 pub(crate) mod older;
 pub(crate) mod setup;
+pub(crate) mod simulate;
 pub(crate) mod test;

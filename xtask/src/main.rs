@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask setup | demo | test | bench | gpu | older | ci`.
+//! The project's own commands: `cargo xtask setup | demo | test | bench | simulate | gpu | older | ci`.
 //!
 //! One short file a command under `cmd/`; what they share (a step, styled lines, the workspace) stands beside
 //! this file. Nothing here links libtorch: `setup` must run before it is there.
@@ -35,6 +35,8 @@ enum Cmd {
     Test(cmd::test::Args),
     /// Measure training steps, all-reduces and data loading in turn with PyTorch's
     Bench(cmd::bench::Args),
+    /// Show how steps scale to more ranks than one has, from latency and bandwidth
+    Simulate(cmd::simulate::Args),
     /// Check on one GPU what needs one; exit code 77 where there is none
     Gpu,
     /// Compile with the oldest libtorch and tch that are supported
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Cmd::Demo(args) => cmd::demo::run(&ws, &args),
         Cmd::Test(args) => cmd::test::run(&ws, &args),
         Cmd::Bench(args) => cmd::bench::run(&ws, &args),
+        Cmd::Simulate(args) => cmd::simulate::run(&ws, &args),
         Cmd::Gpu => cmd::gpu::run(&ws),
         Cmd::Older => cmd::older::run(&ws),
         Cmd::Ci => cmd::ci::run(&ws),
