@@ -40,6 +40,9 @@ pub(crate) struct Args {
     /// Put the figures into docs/benchmarks.md, its charts and docs/benchmarks.json
     #[arg(long, global = true)]
     record: bool,
+    /// Seconds that one job may take
+    #[arg(long, global = true, default_value_t = 300)]
+    limit: u32,
 }
 
 #[derive(clap::Subcommand, Clone)]
@@ -66,10 +69,9 @@ struct Bench {
     python: PathBuf,
     programs: Programs,
     libtorch: Libtorch,
+    /// Seconds that one job may take.
+    limit: u32,
 }
-
-/// Seconds that one job may take, the slowest of them many times over.
-const LIMIT_S: u32 = 300;
 
 /// Measures and prints tables. Figures are shown, never judged.
 ///
@@ -82,9 +84,11 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
         None => whole(args.data.clone())?,
     };
     if !parts.is_empty() {
-        // Read before hours of machine time are spent on what could not be added to it.
-        Record::stored(ws)?;
-        measure(&Bench::new(ws)?, &parts, args.record)?;
+        if args.record {
+            // Before time is spent on what could not be added to it.
+            Record::stored(ws)?;
+        }
+        measure(&Bench::new(ws, args.limit)?, &parts, args.record)?;
     }
     if args.record || parts.is_empty() {
         let record = Record::stored(ws)?.context("there are no figures in docs/benchmarks.json")?;
@@ -140,13 +144,13 @@ fn measure(bench: &Bench, parts: &[Part], keep: bool) -> Result<()> {
 }
 
 impl Bench {
-    fn new(ws: &Workspace) -> Result<Self> {
+    fn new(ws: &Workspace, limit: u32) -> Result<Self> {
         let libtorch = setup::provide(ws)?;
         let python = setup::python_with_torch(ws, &libtorch)?;
         let packages = ["ddp-examples", "cargo-ddp"];
         let names = ["bench_step", "bench_all_reduce", "bench_loader", "cargo-ddp"];
         let programs = Programs::build(ws, &packages, &names)?;
-        Ok(Self { ws: ws.clone(), python, programs, libtorch })
+        Ok(Self { ws: ws.clone(), python, programs, libtorch, limit })
     }
 
     /// Runs a program that prints a measurement as the last line of JSON.
@@ -156,7 +160,7 @@ impl Bench {
     fn measure<T: DeserializeOwned>(&self, mut command: Command) -> Result<T> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         command.env("OMP_NUM_THREADS", "1").env("BENCH_STARTED", now.as_secs_f64().to_string());
-        let stdout = output(command)?;
+        let stdout = output(command, self.limit)?;
         last_line(&stdout).with_context(|| format!("no measurement was printed, but\n{stdout}"))
     }
 }
@@ -165,21 +169,21 @@ impl Bench {
 ///
 /// # Errors
 /// When it fails, or takes longer than it may: it and all that it started are ended then.
-fn output(command: Command) -> Result<String> {
+fn output(command: Command, limit: u32) -> Result<String> {
     let line = render(&command);
-    let output = limited(&command)
+    let output = limited(&command, limit)
         .output()
         .with_context(|| format!("`{line}` cannot be started, by `timeout` of the coreutils"))?;
     let stderr = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() != Some(124), "`{line}` took over {LIMIT_S} s:\n{stderr}");
+    ensure!(output.status.code() != Some(124), "`{line}` took over {limit} s:\n{stderr}");
     ensure!(output.status.success(), "`{line}` failed ({}):\n{stderr}", output.status);
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The command under `timeout`, which ends launchers together with their ranks.
-fn limited(command: &Command) -> Command {
+fn limited(command: &Command, limit: u32) -> Command {
     let mut limited = Command::new("timeout");
-    limited.args(["--kill-after=10", &LIMIT_S.to_string()]);
+    limited.args(["--kill-after=10", &limit.to_string()]);
     limited.arg(command.get_program()).args(command.get_args());
     if let Some(folder) = command.get_current_dir() {
         limited.current_dir(folder);
@@ -215,10 +219,15 @@ mod tests {
     fn a_command_keeps_its_folder_and_its_environment_under_a_limit() {
         let mut command = Command::new("sh");
         command.args(["-c", "pwd; echo $GIVEN"]).current_dir("/").env("GIVEN", "seven");
-        assert_eq!(output(command).unwrap(), "/\nseven\n");
+        assert_eq!(output(command, 60).unwrap(), "/\nseven\n");
         let mut command = Command::new("sh");
         command.args(["-c", "echo why >&2; exit 3"]);
-        let text = output(command).unwrap_err().to_string();
+        let text = output(command, 60).unwrap_err().to_string();
         assert!(text.contains("exit status: 3") && text.ends_with("why\n"), "{text}");
+        // What was started by it goes as well: it would hold the output open.
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 60 & wait"]);
+        let text = output(command, 1).unwrap_err().to_string();
+        assert!(text.contains("took over 1 s"), "{text}");
     }
 }
