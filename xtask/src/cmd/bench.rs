@@ -105,8 +105,9 @@ fn whole(data: Option<PathBuf>) -> Result<Vec<Part>> {
         Part::Sampler(defaults()?),
         Part::Overhead(defaults()?),
         Part::AllReduce(defaults()?),
-        Part::Step(defaults()?),
     ];
+    // One by one, so that each is kept as soon as it is measured.
+    parts.extend(defaults::<steps::Args>()?.by_model().map(Part::Step));
     match loader {
         Some(loader) => parts.insert(2, Part::Loader(loader)),
         None => style::note("the data loader is left out: it needs --data DIR"),
@@ -208,9 +209,9 @@ mod tests {
 
     #[test]
     fn a_whole_run_has_every_part_that_needs_no_data() {
-        assert_eq!(whole(None).unwrap().len(), 5);
+        assert_eq!(whole(None).unwrap().len(), 9);
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(whole(Some(folder.path().to_owned())).unwrap().len(), 6);
+        assert_eq!(whole(Some(folder.path().to_owned())).unwrap().len(), 10);
         let missing = whole(Some(folder.path().join("none"))).err().unwrap().to_string();
         assert!(missing.contains("no folder that can be read"), "{missing}");
     }

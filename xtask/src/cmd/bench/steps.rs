@@ -30,6 +30,14 @@ pub(crate) struct Args {
     seconds: f64,
 }
 
+impl Args {
+    /// The same measurement, model by model.
+    pub(super) fn by_model(self) -> impl Iterator<Item = Self> {
+        let models = self.models.clone();
+        models.into_iter().map(move |model| Self { models: vec![model], ..self.clone() })
+    }
+}
+
 /// The models that both sides build alike.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Model {
