@@ -11,6 +11,7 @@ use super::compare::close;
 pub(super) fn run(args: &[String]) -> Result<()> {
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["gradients"] => gradients(),
+        ["batch-norm"] => batch_norm(),
         ["race", rounds] => race(rounds.parse()?),
         ["hang"] => hang(),
         ["step", "plain"] => plain_steps(),
@@ -65,6 +66,71 @@ fn gradients() -> Result<()> {
         let found: Vec<Tensor> = vs.trainable_variables().iter().map(Tensor::grad).collect();
         close(&format!("gradients, round {round}"), &found, &expected, 1e-10)?;
     }
+    scope.finish()?;
+    Ok(())
+}
+
+/// Synchronised BatchNorm on parts of unequal size: outputs, gradients and running statistics are those of one process on the
+/// joined batch, in f64 and in f32.
+fn batch_norm() -> Result<()> {
+    for (kind, limit) in [(Kind::Double, 1e-10), (Kind::Float, 1e-4)] {
+        batch_norm_in(kind, limit)?;
+    }
+    Ok(())
+}
+
+fn batch_norm_in(kind: Kind, limit: f64) -> Result<()> {
+    let options = Options { sync_batch_norm: true, ..Options::default() };
+    let scope = Scope::with_options("gpu", options)?;
+    let device = scope.device();
+    let build = || {
+        let mut vs = nn::VarStore::new(device);
+        let root = vs.root();
+        // A bias before a BatchNorm has no gradient but rounding.
+        let unbiased = nn::ConvConfig { bias: false, ..Default::default() };
+        let plain = nn::LinearConfig { bias: false, ..Default::default() };
+        let net = nn::seq_t()
+            .add(nn::conv2d(&root / "conv", 3, 8, 3, unbiased))
+            .add(nn::batch_norm2d(&root / "bn", 8, Default::default()))
+            .add_fn(|x| x.tanh().flatten(1, -1))
+            .add(nn::linear(&root / "fc", 8 * 36, 5, plain))
+            .add(nn::batch_norm1d(&root / "bn2", 5, Default::default()));
+        vs.set_kind(kind);
+        (vs, net)
+    };
+    let ((vs, net), (mut reference, reference_net)) = (build(), build());
+    ddp_runtime::local_batch_norm(&reference);
+    scope.register(&vs)?;
+    reference.copy(&vs)?;
+    // Rank r has r + 2 rows.
+    let (rank, ranks) = (scope.rank() as i64, scope.world_size() as i64);
+    let first_of = |rank: i64| rank * (rank + 3) / 2;
+    let rows = first_of(ranks);
+    tch::manual_seed(5);
+    let x = Tensor::randn([rows, 3, 8, 8], (kind, Device::Cpu)).to_device(device);
+    let own = x.narrow(0, first_of(rank), rank + 2);
+    // The mean over ranks of these sums is the mean over all rows.
+    let share = ranks as f64 / rows as f64;
+    let expected = reference_net.forward_t(&x, true);
+    let gradients = Tensor::run_backward(
+        &[(expected.square() * expected.sigmoid()).sum(kind) / rows as f64],
+        &reference.trainable_variables(),
+        false,
+        false,
+    );
+    let found = net.forward_t(&own, true);
+    ((found.square() * found.sigmoid()).sum(kind) * share).backward();
+    close("outputs", &[found], &[expected.narrow(0, first_of(rank), rank + 2)], limit)?;
+    let found: Vec<Tensor> = vs.trainable_variables().iter().map(Tensor::grad).collect();
+    close("gradients", &found, &gradients, limit)?;
+    let running = |vs: &nn::VarStore| -> Vec<Tensor> {
+        let mut all: Vec<(String, Tensor)> =
+            vs.variables().into_iter().filter(|(name, _)| name.contains("running")).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all.into_iter().map(|(_, tensor)| tensor).collect()
+    };
+    ensure!(running(&vs).len() == 4, "two layers have running statistics");
+    close("running statistics", &running(&vs), &running(&reference), limit)?;
     scope.finish()?;
     Ok(())
 }

@@ -97,6 +97,9 @@ fn gradients_are_complete_when_the_next_operation_reads_them() {
     let _ = slow(double.job("gpu").arg("race").arg("20")).ranks(2).run().success();
     let _ = double.job("gpu").arg("gradients").ranks(2).run().success();
     let _ = double.job("gpu").arg("gradients").run().success();
+    for ranks in [0, 2, 3] {
+        let _ = double.job("gpu").arg("batch-norm").ranks(ranks).run().success();
+    }
 }
 
 /// Each collective stands between the events that order it: see Note [Streams].

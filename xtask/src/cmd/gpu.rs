@@ -110,6 +110,8 @@ impl Tools<'_> {
         Ok(vec![
             check("gradients, one rank", self.alone(&["gradients"])?, success),
             check("gradients, two ranks", self.two_ranks(&["gradients"])?, success),
+            check("synchronised BatchNorm, one rank", self.alone(&["batch-norm"])?, success),
+            check("synchronised BatchNorm, two ranks", self.two_ranks(&["batch-norm"])?, success),
             check("streams under load, two ranks", self.two_ranks(&["race", "300"])?, success),
             check("a collective that hangs", hang, Expect::Failure(hang_text)),
             check("step: plain tch", self.alone(&["step", "plain"])?, Expect::Time),
@@ -194,8 +196,8 @@ fn table(rows: &[Row]) -> String {
     let time = |row: &Row| row.outcome.as_ref().ok().copied().flatten();
     let base = rows.iter().find_map(time);
     let mut lines = vec![
-        "| on one GPU                     | result |  step ms |     x | took s |".to_owned(),
-        "| ------------------------------ | ------ | -------: | ----: | -----: |".to_owned(),
+        "| on one GPU                        | result |  step ms |     x | took s |".to_owned(),
+        "| --------------------------------- | ------ | -------: | ----: | -----: |".to_owned(),
     ];
     lines.extend(rows.iter().map(|row| {
         let result = if row.outcome.is_ok() { "ok" } else { "FAILED" };
@@ -204,7 +206,7 @@ fn table(rows: &[Row]) -> String {
         };
         let ratio = base.zip(time(row)).map(|(base, own)| base / own);
         format!(
-            "| {:<30} | {result:<6} | {:>8} | {:>5} | {:>6.1} |",
+            "| {:<33} | {result:<6} | {:>8} | {:>5} | {:>6.1} |",
             row.what,
             number(time(row), 3),
             number(ratio, 2),
@@ -241,16 +243,12 @@ mod tests {
             row("step: plain PyTorch", Err(anyhow::anyhow!("no torch"))),
         ];
         let text = table(&rows);
-        assert!(
-            text.contains(
-                "| gradients, one rank            | ok     |          |       |    1.5 |"
-            )
-        );
-        assert!(
-            text.contains(
-                "| step: with the attribute       | ok     |    4.000 |  0.50 |    1.5 |"
-            )
-        );
-        assert!(text.contains("| step: plain PyTorch            | FAILED |"));
+        assert!(text.contains(
+            "| gradients, one rank               | ok     |          |       |    1.5 |"
+        ));
+        assert!(text.contains(
+            "| step: with the attribute          | ok     |    4.000 |  0.50 |    1.5 |"
+        ));
+        assert!(text.contains("| step: plain PyTorch               | FAILED |"));
     }
 }
