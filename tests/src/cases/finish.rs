@@ -5,6 +5,9 @@ use anyhow::{Result, bail, ensure};
 use tch::nn::{self, Module};
 use tch::{Device, Kind, Tensor};
 
+/// How long ranks are busy that another one must not wait for.
+const BUSY: Duration = Duration::from_secs(10);
+
 /// Milliseconds, by the clock that all ranks of a host share.
 fn now() -> Result<i64> {
     Ok(i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?)
@@ -68,7 +71,7 @@ fn nothing_left() -> Result<()> {
     Ok(())
 }
 
-/// Rank 0 fails inside a backward that the others have not come to, since they are busy for ten seconds.
+/// Rank 0 fails inside a backward that the others have not come to, since they are busy.
 fn given_up() -> Result<()> {
     let scope = ddp_runtime::init()?;
     let store = nn::VarStore::new(Device::Cpu);
@@ -87,8 +90,6 @@ fn given_up() -> Result<()> {
     saved.sum(Kind::Float).f_backward()?;
     Ok(scope.finish()?)
 }
-
-const BUSY: Duration = Duration::from_secs(10);
 
 pub(super) fn run(args: &[String]) -> Result<()> {
     match args.first().map(String::as_str) {
