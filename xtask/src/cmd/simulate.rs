@@ -108,8 +108,9 @@ impl Row {
     fn new(args: &Args, local: Link, ranks: u32) -> Self {
         let network = Link::of(args.network_us, args.network_gb_s);
         let per_host = args.ranks_per_host;
-        // Neighbours share a host, so that a flat ring and a tree cross each host's network once each way.
-        let flat = if ranks <= per_host { local } else { network };
+        // Neighbours share a host, so that a flat ring and a tree cross each host's network once each way; a ring goes as
+        // fast as its slowest link.
+        let flat = if ranks <= per_host { local } else { local.or_slower(network) };
         let (inside, hosts) = (ranks.min(per_host), ranks.div_ceil(per_host));
         let ring = |bytes| flat.ring(ranks, bytes);
         let tree = |bytes| local.tree(inside, bytes) + network.tree(hosts, bytes);

@@ -98,7 +98,8 @@ fn run_once(
     row: &LoaderRow,
 ) -> Result<Measured> {
     command.arg("--data").arg(&args.folder).args(["--kind", &row.kind]);
-    command.args(["--workers", &row.workers.to_string()]);
+    // One measured pass a run: the repeats show the spread.
+    command.args(["--workers", &row.workers.to_string(), "--passes", "1"]);
     bench.measure(command)
 }
 

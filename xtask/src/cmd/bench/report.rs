@@ -103,7 +103,8 @@ fn reduces(record: &Record) -> String {
     let mut lines = vec![
         "## The all-reduce alone\n".to_owned(),
         "*GB/s* is the size over the time. *Of the memory* is the least that the ranks together must read and write (every rank's \
-         buffer once each) over the time, as a part of what all ranks together reach when each only copies.\n"
+         buffer once each) over the time, as a part of what all ranks together reach when each only copies. This project's is `Scope::all_reduce`, which compares the ranks' calls and copies the tensor in and \
+         out; gradients lie in the transport's own memory and are reduced in place, which the steps above show.\n"
             .to_owned(),
         "| ranks | bytes | configuration | runs | µs | quartiles | GB/s | of the memory | x |".to_owned(),
         "| ---: | ---: | --- | ---: | ---: | --- | ---: | ---: | ---: |".to_owned(),
@@ -127,7 +128,7 @@ fn reduce_line(record: &Record, row: &ReduceRow, at: usize, bytes: u64) -> Optio
         |memory| format!("{:.0} %", 200.0 * f64::from(row.ranks) * speed / memory),
     );
     Some(format!(
-        "| {} | {bytes} | {} | {} | {} | {} | {speed:.2} | {part} | {:.2} |",
+        "| {} | {bytes} | {} | {} | {} | {} | {speed:.3} | {part} | {:.2} |",
         row.ranks,
         row.configuration,
         row.times_us[at].len(),
@@ -180,7 +181,7 @@ pub(super) mod tests {
         );
         assert!(text.contains("| mlp | 2 | this project | 1 | 300 | 300-300 | 1.00 |"), "{text}");
         // 2^20 bytes in 1 ms, and four times as much to read and write on two ranks, of 20 GB/s.
-        let line = "| 2 | 1048576 | this project | 1 | 1000 | 1000-1000 | 1.05 | 21 % | 2.00 |";
+        let line = "| 2 | 1048576 | this project | 1 | 1000 | 1000-1000 | 1.049 | 21 % | 2.00 |";
         assert!(text.contains(line), "{text}");
     }
 

@@ -20,6 +20,14 @@ impl Link {
         Self { latency: latency_us / 1e6, per_byte: 1.0 / (1e9 * gb_s) }
     }
 
+    /// The worse of both links in each respect.
+    pub(super) fn or_slower(self, other: Self) -> Self {
+        Self {
+            latency: self.latency.max(other.latency),
+            per_byte: self.per_byte.max(other.per_byte),
+        }
+    }
+
     /// Each of `ranks` sends 2 (ranks - 1) messages of bytes / ranks.
     pub(super) fn ring(self, ranks: u32, bytes: f64) -> f64 {
         let messages = 2.0 * f64::from(ranks - 1);
@@ -136,6 +144,7 @@ mod tests {
         let network = Link { latency: 10.0, per_byte: 2.0 };
         let wanted = LINK.ring(2, 8.0) + 2.0 * (10.0 + 2.0 * 4.0);
         assert_eq!(two_level(LINK, network, 2, 4, 8.0), wanted);
+        assert_eq!(LINK.or_slower(network), network);
         assert_eq!(two_level(LINK, network, 4, 4, 8.0), LINK.ring(4, 8.0));
         assert_eq!(Link::of_ring(4, (6.0, 0.75)), LINK);
     }
