@@ -61,6 +61,10 @@ impl Communicator for ByDevice {
         self.cpu.allocate(elements, kind)
     }
 
+    fn trim(&self) {
+        self.cpu.trim();
+    }
+
     fn progress(&self) -> Result<(), BridgeError> {
         self.cpu.progress()
     }

@@ -80,6 +80,8 @@ pub(crate) trait Communicator: Send {
     fn allocate(&self, _elements: usize, _kind: Kind) -> Result<Option<Tensor>, BridgeError> {
         Ok(None)
     }
+    /// Buckets have been laid out anew, on all ranks: memory of the old ones is given back when nobody holds it any more.
+    fn trim(&self) {}
     /// Carries on what is under way, without waiting: for transports that have no thread of their own.
     fn progress(&self) -> Result<(), BridgeError> {
         Ok(())

@@ -125,6 +125,12 @@ impl Communicator for TwoLevel {
         lock(&self.state).up.allocate(elements, kind)
     }
 
+    fn trim(&self) {
+        let state = lock(&self.state);
+        state.up.trim();
+        state.down.trim();
+    }
+
     fn progress(&self) -> Result<()> {
         lock(&self.state).advance()
     }

@@ -152,7 +152,9 @@ impl Reducer {
     pub(super) fn adopt_order(&mut self, group: &mut Group, pass: &Pass) -> Result<()> {
         let order = agree::order_of_gradients(group, &pass.placed, &pass.order)?;
         self.plans.clear();
-        self.layout.replace(&mut self.table, &order, &in_group(group))
+        self.layout.replace(&mut self.table, &order, &in_group(group))?;
+        group.data().trim();
+        Ok(())
     }
 }
 

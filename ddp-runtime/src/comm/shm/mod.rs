@@ -202,6 +202,13 @@ impl Communicator for Shm {
         unsafe { tensor_over(data, elements, kind, segment) }.map(Some)
     }
 
+    fn trim(&self) {
+        let mut state = self.lock();
+        // Opened again where an operation needs one.
+        state.foreign.clear();
+        lock_pool(&state.pool).trim();
+    }
+
     fn progress(&self) -> Result<()> {
         self.lock().advance()
     }

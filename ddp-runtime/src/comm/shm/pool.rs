@@ -11,10 +11,13 @@ type Result<T> = std::result::Result<T, BridgeError>;
 /// Segments above this size are rounded up to multiples of it, smaller ones to powers of two.
 const LARGE: usize = 1 << 20;
 
-/// Kept for the life of the group; one that nobody else holds is free.
+/// Kept to be used again; one that nobody else holds is free.
 #[derive(Default)]
 pub(super) struct Pool {
     segments: Vec<Arc<Segment>>,
+    made: u64,
+    /// Those made up to this number are dropped when they are free.
+    trimmed: u64,
 }
 
 pub(super) fn lock_pool(pool: &Mutex<Pool>) -> MutexGuard<'_, Pool> {
@@ -36,10 +39,22 @@ impl Pool {
             return Ok(Arc::clone(segment));
         }
         // 0 is the ring's own.
-        let serial = self.segments.len() as u64 + 1;
-        let segment = Arc::new(Segment::new(wanted, serial)?);
+        self.made += 1;
+        let segment = Arc::new(Segment::new(wanted, self.made)?);
         self.segments.push(Arc::clone(&segment));
         Ok(segment)
+    }
+
+    /// Gives back what is free, and what is in use now as soon as it is free. Buckets that stay are not.
+    pub(super) fn trim(&mut self) {
+        self.trimmed = self.made;
+        self.drop_trimmed();
+    }
+
+    fn drop_trimmed(&mut self) {
+        let trimmed = self.trimmed;
+        self.segments
+            .retain(|segment| Arc::strong_count(segment) > 1 || segment.ticket().serial > trimmed);
     }
 
     /// The segment that a tensor lies in, and where; a copy in a new one, and true, if it lies elsewhere.
@@ -48,6 +63,7 @@ impl Pool {
         tensor: &Tensor,
         bytes: usize,
     ) -> Result<(Arc<Segment>, usize, bool)> {
+        self.drop_trimmed();
         let address = tensor.data_ptr() as usize;
         for segment in &self.segments {
             if segment.mapping().holds(address, bytes) {
@@ -61,5 +77,35 @@ impl Pool {
             std::ptr::copy_nonoverlapping(address as *const u8, segment.mapping().start(), bytes)
         };
         Ok((segment, 0, true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::{Device, Kind};
+
+    use super::*;
+
+    fn serials(pool: &Pool) -> Vec<u64> {
+        pool.segments.iter().map(|segment| segment.ticket().serial).collect()
+    }
+
+    #[test]
+    fn what_is_free_is_used_again_and_given_back_once_trimmed() {
+        let mut pool = Pool::default();
+        let held = pool.segment(1 << 20).unwrap();
+        drop(pool.segment(5000).unwrap());
+        assert_eq!(pool.segment(5000).unwrap().ticket().serial, 2);
+        pool.trim();
+        assert_eq!(serials(&pool), [1]);
+        let later = pool.segment(5000).unwrap();
+        drop(held);
+        let elsewhere = Tensor::zeros([4], (Kind::Float, Device::Cpu));
+        let (copy, _, staged) = pool.locate(&elsewhere, 16).unwrap();
+        assert!(staged);
+        assert_eq!(serials(&pool), [later.ticket().serial, copy.ticket().serial]);
+        drop((later, copy));
+        // Made after the trimming: kept.
+        assert_eq!(serials(&pool), [3, 4]);
     }
 }
