@@ -31,7 +31,9 @@ pub(crate) fn all_reduce(session: &Session, tensor: &Tensor, op: ReduceOp) -> Re
     let operation = "all_reduce";
     check_mean(op, tensor.kind(), operation)?;
     session.collective(Operation::AllReduce, subject(operation, tensor, op as usize), |group| {
-        let values = contiguous_copy(tensor, operation)?;
+        let alias = data_alias(tensor).during(operation)?;
+        let in_place = alias.is_contiguous();
+        let values = if in_place { alias } else { contiguous_copy(tensor, operation)? };
         let aside = group.asides().count();
         if aside > 0 {
             let mut words = vec![op as i64, values.kind() as i64];
@@ -39,7 +41,9 @@ pub(crate) fn all_reduce(session: &Session, tensor: &Tensor, op: ReduceOp) -> Re
             describe(group, &words)?;
         }
         group.all_reduce(&values, op, operation)?;
-        write_back(tensor, &values, operation)?;
+        if !in_place {
+            write_back(tensor, &values, operation)?;
+        }
         Ok(group.topology().world_size - aside)
     })
 }

@@ -88,6 +88,7 @@ pub(crate) fn steps(ranks: u32) -> &'static [Configuration] {
 pub(crate) const ALL_REDUCE: &[Configuration] = &[
     pytorch("PyTorch over Gloo", &[], &[]),
     OURS,
+    ours("this project, as a call", &["--calls"], &[]),
     ours("this project over Gloo", &[], &[("DDP_BACKEND", "gloo")]),
 ];
 

@@ -103,8 +103,9 @@ fn reduces(record: &Record) -> String {
     let mut lines = vec![
         "## The all-reduce alone\n".to_owned(),
         "*GB/s* is the size over the time. *Of the memory* is the least that the ranks together must read and write (every rank's \
-         buffer once each) over the time, as a part of what all ranks together reach when each only copies. This project's is `Scope::all_reduce`, which compares the ranks' calls and copies the tensor in and \
-         out; gradients lie in the transport's own memory and are reduced in place, which the steps above show.\n"
+         buffer once each) over the time, as a part of what all ranks together reach when each only copies. *This project* is a \
+         bucket in the transport's own memory, as a backward reduces it. *As a call* is `Scope::all_reduce` on a tensor of the \
+         program's own: the ranks compare their calls, and the tensor is copied in and out.\n"
             .to_owned(),
         "| ranks | bytes | configuration | runs | µs | quartiles | GB/s | of the memory | x |".to_owned(),
         "| ---: | ---: | --- | ---: | ---: | --- | ---: | ---: | ---: |".to_owned(),
