@@ -4,6 +4,7 @@
 //! this file. Nothing here links libtorch: `setup` must run before it is there.
 
 mod cmd;
+mod plot;
 mod programs;
 mod setup;
 mod stats;

@@ -7,8 +7,8 @@ mod asked;
 mod libtorch;
 mod link;
 mod needs;
-pub(crate) mod python;
-mod venv;
+mod python;
+pub(crate) mod venv;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,6 @@ use anyhow::{Context, Result, bail};
 
 pub(crate) use self::libtorch::Libtorch;
 pub(crate) use self::python::owner_of;
-pub(crate) use self::venv::environment;
 
 use self::asked::Asked;
 use crate::style;

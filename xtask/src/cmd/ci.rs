@@ -1,11 +1,11 @@
 //! `cargo xtask ci`: what a change must pass. The cheap checks all run, so that one round shows every fault;
 //! the tests run only when they passed.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::cmd::{older, test};
+use crate::cmd::test;
 use crate::step::Step;
 use crate::workspace::Workspace;
 use crate::{setup, style};
@@ -18,8 +18,7 @@ pub(crate) fn run(ws: &Workspace) -> Result<()> {
     style::heading("setup");
     setup::provide(ws)?;
     style::heading("checks");
-    let mut results: Vec<_> = checks(ws).into_iter().map(check).collect();
-    results.push(older_libtorch(ws));
+    let results: Vec<_> = checks(ws).into_iter().map(check).collect();
     style::heading("checks, in short");
     for (name, outcome) in &results {
         summary(name, outcome.as_ref());
@@ -41,16 +40,6 @@ fn check(step: Step) -> (&'static str, Result<Duration>) {
         style::failure(error);
     }
     (name, outcome)
-}
-
-fn older_libtorch(ws: &Workspace) -> (&'static str, Result<Duration>) {
-    style::doing("Older libtorch", "cargo xtask older");
-    let start = Instant::now();
-    let outcome = older::run(ws).map(|()| start.elapsed());
-    if let Err(error) = &outcome {
-        style::failure(error);
-    }
-    ("Older libtorch", outcome)
 }
 
 fn summary(name: &str, outcome: Result<&Duration, &anyhow::Error>) {
@@ -77,6 +66,7 @@ fn checks(ws: &Workspace) -> Vec<Step> {
             "mend fuzz/, which compiles the modules of ddp-macros once more",
         ),
         Step::new("Docs", docs, "mend the documentation comment that rustdoc names"),
+        Step::new("Older libtorch", ws.cargo(["xtask", "older"]), "see what it says"),
     ];
     if ws.has_cargo("deny") {
         let deny = ws.cargo(["deny", "check"]);

@@ -3,13 +3,11 @@
 //! In a copy of the working tree under `target/older/`, whose lock file names that tch: one lock file cannot name two.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::setup::{environment, python};
+use crate::setup::venv;
 use crate::step::Step;
-use crate::style;
 use crate::workspace::Workspace;
 
 /// The oldest tch, and the libtorch that it is written for.
@@ -41,26 +39,12 @@ pub(crate) fn run(ws: &Workspace) -> Result<()> {
 
 /// libtorch of that version, in an environment of its own; only its headers and libraries are needed.
 fn libtorch(venv: &Path) -> Result<PathBuf> {
-    let python_of_venv = environment(venv)?;
-    let installed = |torch: &Path| {
-        let text = std::fs::read_to_string(torch.join("version.py")).unwrap_or_default();
-        text.contains(TORCH)
-    };
-    if let Ok(torch) = python::torch_folder(&python_of_venv)
-        && installed(&torch)
-    {
+    venv::create(venv)?;
+    if let Ok(torch) = venv::torch_of(venv, TORCH) {
         return Ok(torch);
     }
-    style::doing("Installing", &format!("torch=={TORCH} with pip (about a GB, once)"));
-    let status = Command::new(&python_of_venv)
-        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"])
-        .arg(format!("torch=={TORCH}"))
-        .status()
-        .context("pip cannot be started")?;
-    if !status.success() {
-        bail!("pip could not install torch=={TORCH} ({status}); its words are above");
-    }
-    python::torch_folder(&python_of_venv)
+    venv::pip(venv, &[format!("torch=={TORCH}")], &["--quiet", "--no-deps"])?;
+    venv::torch_of(venv, TORCH)
 }
 
 /// Copies what git knows or would take; files that have not changed keep their times, so that little is built again.

@@ -7,6 +7,7 @@ use plotters::prelude::*;
 
 use self::cost::{Compute, Link, in_turn, line, overlapped, two_level};
 use crate::cmd::bench::record::{Record, ReduceRow, StepRow};
+use crate::plot::{self, Drawn, FONT, SIZE};
 use crate::stats::{number, quartiles};
 use crate::style;
 use crate::workspace::Workspace;
@@ -198,20 +199,15 @@ fn check_row(record: &Record, row: &StepRow) -> Option<String> {
 
 /// Efficiency over the number of ranks, as SVG.
 fn chart(rows: &[Row]) -> Result<String> {
-    let mut svg = String::new();
-    draw(&mut svg, rows).map_err(|error| anyhow::anyhow!("drawing a chart: {error}"))?;
-    Ok(svg)
+    plot::svg(|svg| draw(svg, rows))
 }
 
-fn draw<'a>(
-    svg: &'a mut String,
-    rows: &[Row],
-) -> std::result::Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>> {
-    let root = SVGBackend::with_string(svg, (880, 420)).into_drawing_area();
+fn draw<'a>(svg: &'a mut String, rows: &[Row]) -> Drawn<'a> {
+    let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let (first, last) = (f64::from(RANKS[0]), f64::from(RANKS[RANKS.len() - 1]));
     let mut chart = ChartBuilder::on(&root)
-        .caption("Simulated efficiency of a step", ("sans-serif", 14))
+        .caption("Simulated efficiency of a step", FONT)
         .margin(20)
         .x_label_area_size(40)
         .y_label_area_size(60)
@@ -223,17 +219,12 @@ fn draw<'a>(
         .x_label_formatter(&|x| format!("{x:.0}"))
         .y_label_formatter(&|y| format!("{y:.0}"));
     mesh.draw()?;
-    for (kind, name) in WAYS.into_iter().enumerate() {
-        let colour = Palette99::pick(kind).stroke_width(2);
-        let points = rows.iter().map(|row| (f64::from(row.ranks), row.efficiency()[kind]));
-        chart
-            .draw_series(LineSeries::new(points, colour))?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour));
-    }
-    let mut labels = chart.configure_series_labels();
-    labels.position(SeriesLabelPosition::LowerLeft).background_style(WHITE.mix(0.8));
-    labels.border_style(BLACK.mix(0.3)).draw()?;
+    let curve = |(kind, name): (usize, &str)| {
+        let point = |row: &Row| (f64::from(row.ranks), row.efficiency()[kind]);
+        (name.to_owned(), rows.iter().map(point).collect())
+    };
+    plot::curves(&mut chart, WAYS.into_iter().enumerate().map(curve))?;
+    plot::names(&mut chart, SeriesLabelPosition::LowerLeft)?;
     root.present()
 }
 

@@ -64,21 +64,23 @@ pub(crate) fn install(venv: &Path) -> Result<PathBuf> {
 
 /// The environment's torch, if it is all there.
 fn whole_torch(venv: &Path) -> Result<PathBuf> {
-    let torch = python::torch_folder(&python(venv))?;
-    Ok(libtorch::check(&torch, TORCH_VERSION)?.folder)
+    torch_of(venv, TORCH_VERSION)
 }
 
-/// The python of an empty environment in `venv`, which is made unless it is there.
+/// The folder of the environment's torch, if it is all there and of that version.
 ///
 /// # Errors
-/// When there is no fitting python3.
-pub(crate) fn environment(venv: &Path) -> Result<PathBuf> {
-    create(venv)?;
-    Ok(python(venv))
+/// With what is missing.
+pub(crate) fn torch_of(venv: &Path, version: &str) -> Result<PathBuf> {
+    let torch = python::torch_folder(&python(venv))?;
+    Ok(libtorch::check(&torch, version)?.folder)
 }
 
 /// Makes the environment unless its python and pip already work.
-fn create(venv: &Path) -> Result<()> {
+///
+/// # Errors
+/// When there is no fitting python3.
+pub(crate) fn create(venv: &Path) -> Result<()> {
     let pip = Command::new(python(venv)).args(["-m", "pip", "--version"]).output();
     if pip.is_ok_and(|output| output.status.success()) {
         return Ok(());
@@ -99,12 +101,20 @@ fn create(venv: &Path) -> Result<()> {
 
 /// Lets pip install the packages, its progress on the terminal.
 fn fill(venv: &Path) -> Result<()> {
-    let packages = packages();
+    pip(venv, &packages(), &[])
+}
+
+/// Lets pip install `packages`, with options.
+///
+/// # Errors
+/// When it fails; its own words are on the terminal by then.
+pub(crate) fn pip(venv: &Path, packages: &[String], options: &[&str]) -> Result<()> {
     let list = packages.join(" ");
     style::doing("Installing", &format!("{list} with pip (some GB, once)"));
     let status = Command::new(python(venv))
         .args(["-m", "pip", "install", "--disable-pip-version-check"])
-        .args(&packages)
+        .args(options)
+        .args(packages)
         .status()
         .context("pip cannot be started")?;
     if !status.success() {

@@ -1,17 +1,13 @@
 //! The charts of docs/benchmarks.md, drawn as SVG.
 
-use std::fmt::Display;
-
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use plotters::prelude::*;
 
 use super::configuration;
 use super::record::{Record, ReduceRow};
 use super::report::{memory_gb_s, step_base};
+use crate::plot::{self, Curve, Drawn, FONT, SIZE};
 use crate::stats::quartiles;
-
-const SIZE: (u32, u32) = (880, 420);
-const FONT: (&str, u32) = ("sans-serif", 14);
 
 /// How many times faster a step is than PyTorch DDP's as it comes: a group of bars for each model and number of ranks, a
 /// bar for each other configuration that several ranks have.
@@ -38,13 +34,8 @@ pub(super) fn steps(record: &Record) -> Result<Option<String>> {
     if bars.is_empty() {
         return Ok(None);
     }
-    let mut svg = String::new();
-    draw_steps(&mut svg, &groups, &shown, &bars).map_err(drawing)?;
-    Ok(Some(svg))
+    plot::svg(|svg| draw_steps(svg, &groups, &shown, &bars)).map(Some)
 }
-
-type Drawn<'a> =
-    std::result::Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
 
 fn draw_steps<'a>(
     svg: &'a mut String,
@@ -87,12 +78,7 @@ fn draw_steps<'a>(
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour));
     }
     chart.draw_series(LineSeries::new([(0.0, 1.0), (groups.len() as f64, 1.0)], BLACK))?;
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .draw()?;
+    plot::names(&mut chart, SeriesLabelPosition::UpperRight)?;
     root.present()
 }
 
@@ -101,7 +87,7 @@ fn draw_steps<'a>(
 /// # Errors
 /// When the drawing fails.
 pub(super) fn all_reduce(record: &Record) -> Result<Option<String>> {
-    let mut lines: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+    let mut lines: Vec<Curve> = Vec::new();
     for row in &record.all_reduce {
         lines.push((format!("{}, {} ranks", row.configuration, row.ranks), points(row)));
     }
@@ -118,9 +104,7 @@ pub(super) fn all_reduce(record: &Record) -> Result<Option<String>> {
     if lines.iter().all(|(_, points)| points.is_empty()) {
         return Ok(None);
     }
-    let mut svg = String::new();
-    draw_lines(&mut svg, &lines).map_err(drawing)?;
-    Ok(Some(svg))
+    plot::svg(|svg| draw_lines(svg, &lines)).map(Some)
 }
 
 /// Bytes and GB/s of each size.
@@ -134,12 +118,12 @@ fn points(row: &ReduceRow) -> Vec<(f64, f64)> {
 }
 
 /// The smallest and the largest size.
-fn ends(lines: &[(String, Vec<(f64, f64)>)]) -> (f64, f64) {
+fn ends(lines: &[Curve]) -> (f64, f64) {
     let sizes = lines.iter().flat_map(|(_, points)| points.iter().map(|point| point.0));
     sizes.fold((f64::MAX, 1.0), |(low, high), size| (size.min(low), size.max(high)))
 }
 
-fn draw_lines<'a>(svg: &'a mut String, lines: &[(String, Vec<(f64, f64)>)]) -> Drawn<'a> {
+fn draw_lines<'a>(svg: &'a mut String, lines: &[Curve]) -> Drawn<'a> {
     let speeds = lines.iter().flat_map(|(_, points)| points.iter().map(|point| point.1));
     let (slowest, fastest) = speeds
         .fold((f64::MAX, 1e-3), |(low, high): (f64, f64), speed| (speed.min(low), speed.max(high)));
@@ -162,19 +146,8 @@ fn draw_lines<'a>(svg: &'a mut String, lines: &[(String, Vec<(f64, f64)>)]) -> D
         .y_desc("GB/s")
         .x_label_formatter(&|bytes| size(*bytes))
         .draw()?;
-    for (kind, (name, points)) in lines.iter().enumerate() {
-        let colour = Palette99::pick(kind).stroke_width(2);
-        chart
-            .draw_series(LineSeries::new(points.iter().copied(), colour))?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour));
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .draw()?;
+    plot::curves(&mut chart, lines.iter().cloned())?;
+    plot::names(&mut chart, SeriesLabelPosition::LowerRight)?;
     root.present()
 }
 
@@ -183,10 +156,6 @@ fn size(bytes: f64) -> String {
     let units = ["B", "KB", "MB", "GB"];
     let steps = (bytes.max(1.0).log10() / 3.0).floor().clamp(0.0, 3.0);
     format!("{:.0} {}", bytes / 1000_f64.powf(steps), units[steps as usize])
-}
-
-fn drawing(error: impl Display) -> anyhow::Error {
-    anyhow!("drawing a chart: {error}")
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The machine, as far as a reader has to know it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) cpu: String,
     pub(crate) cores: usize,

@@ -10,7 +10,7 @@ use super::machine::Machine;
 use crate::workspace::Workspace;
 
 /// All parts, each with the machine it was measured on.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) machine: Machine,
     #[serde(default)]
@@ -28,7 +28,7 @@ pub(crate) struct Record {
 }
 
 /// A configuration that trained a model: one value a run in each list.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct StepRow {
     pub(crate) model: String,
     pub(crate) ranks: u32,
@@ -48,16 +48,13 @@ impl StepRow {
             model: model.to_owned(),
             ranks,
             configuration: configuration.to_owned(),
-            parameters: 0,
-            step_ms: Vec::new(),
-            start_s: Vec::new(),
-            peak_mib: Vec::new(),
+            ..Self::default()
         }
     }
 }
 
 /// A configuration that all-reduced buffers.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ReduceRow {
     pub(crate) ranks: u32,
     pub(crate) configuration: String,
@@ -75,13 +72,13 @@ impl ReduceRow {
             configuration: configuration.to_owned(),
             bytes: bytes.to_vec(),
             times_us: vec![Vec::new(); bytes.len()],
-            copy_gb_s: Vec::new(),
+            ..Self::default()
         }
     }
 }
 
 /// The same steps without and with something, in pairs of runs.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct OverheadRow {
     pub(crate) what: String,
     pub(crate) model: String,
@@ -93,13 +90,7 @@ pub(crate) struct OverheadRow {
 
 impl OverheadRow {
     pub(crate) fn new(what: &str, model: &str, ranks: u32) -> Self {
-        Self {
-            what: what.to_owned(),
-            model: model.to_owned(),
-            ranks,
-            without_ms: Vec::new(),
-            with_ms: Vec::new(),
-        }
+        Self { what: what.to_owned(), model: model.to_owned(), ranks, ..Self::default() }
     }
 }
 
@@ -134,15 +125,7 @@ pub(crate) struct ExpansionRow {
 
 impl Record {
     pub(crate) fn new(machine: Machine) -> Self {
-        Self {
-            machine,
-            steps: Vec::new(),
-            all_reduce: Vec::new(),
-            overheads: Vec::new(),
-            loader: Vec::new(),
-            sampler: Vec::new(),
-            expansion: Vec::new(),
-        }
+        Self { machine, ..Self::default() }
     }
 
     fn path(ws: &Workspace) -> PathBuf {
