@@ -26,25 +26,21 @@ pub(crate) fn contiguous_copy(tensor: &Tensor, operation: &str) -> Result<Tensor
     alias.f_contiguous().and_then(|values| values.f_detach_copy()).during(operation)
 }
 
-/// Returns how many ranks' tensors the result is made of: all, unless some stand aside.
-pub(crate) fn all_reduce(session: &Session, tensor: &Tensor, op: ReduceOp) -> Result<usize> {
+/// Combines the ranks' tensors in place; of those that do not stand aside.
+pub(crate) fn all_reduce(session: &Session, tensor: &Tensor, op: ReduceOp) -> Result<()> {
     let operation = "all_reduce";
     check_mean(op, tensor.kind(), operation)?;
     session.collective(Operation::AllReduce, subject(operation, tensor, op as usize), |group| {
         let alias = data_alias(tensor).during(operation)?;
         let in_place = alias.is_contiguous();
         let values = if in_place { alias } else { contiguous_copy(tensor, operation)? };
-        let aside = group.asides().count();
-        if aside > 0 {
+        if group.asides().next().is_some() {
             let mut words = vec![op as i64, values.kind() as i64];
             words.extend(values.size());
             describe(group, &words)?;
         }
         group.all_reduce(&values, op, operation)?;
-        if !in_place {
-            write_back(tensor, &values, operation)?;
-        }
-        Ok(group.topology().world_size - aside)
+        if in_place { Ok(()) } else { write_back(tensor, &values, operation) }
     })
 }
 

@@ -204,7 +204,7 @@ impl Scope {
     /// As [`barrier`](Self::barrier); also when the shapes or dtypes differ.
     pub fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<()> {
         let Some(session) = self.session() else { return Ok(()) };
-        crate::collective::all_reduce(session, tensor, op).map(drop)
+        crate::collective::all_reduce(session, tensor, op)
     }
 
     /// Copies the root's tensor over everyone else's, in place.

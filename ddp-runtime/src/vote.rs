@@ -91,13 +91,13 @@ fn total(value: f64) -> (f64, f64) {
     }
 }
 
-/// The sum over the ranks, and how many they are.
-fn tensor_total(value: &Tensor) -> (Tensor, usize) {
+/// The ranks' tensors, combined.
+fn combined(value: &Tensor, op: ReduceOp) -> Tensor {
     let value = value.detach().copy();
-    let ranks = session::current().map_or(1, |session| {
-        or_end(crate::collective::all_reduce(&session, &value, ReduceOp::Sum))
-    });
-    (value, ranks)
+    if let Some(session) = session::current() {
+        or_end(crate::collective::all_reduce(&session, &value, op));
+    }
+    value
 }
 
 impl Shared for f64 {
@@ -125,7 +125,7 @@ impl Shared for f32 {
 impl Shared for &Tensor {
     type Output = Tensor;
     fn summed(self) -> Tensor {
-        tensor_total(self).0
+        combined(self, ReduceOp::Sum)
     }
     fn averaged(self) -> Tensor {
         let value = if self.is_floating_point() {
@@ -133,8 +133,7 @@ impl Shared for &Tensor {
         } else {
             self.to_kind(Kind::Double)
         };
-        let (sum, ranks) = tensor_total(&value);
-        sum / ranks as f64
+        combined(&value, ReduceOp::Avg)
     }
 }
 

@@ -13,7 +13,8 @@ mod nccl;
 mod shm;
 mod two_level;
 
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tch::{Kind, Tensor};
 
@@ -88,4 +89,26 @@ pub(crate) trait Communicator: Send {
     }
     /// Ends what is under way on this rank: it will not go on with the others.
     fn abort(&self) {}
+}
+
+/// What the works of a transport share.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Looks whether an operation has ended, first without waiting, then until the limit; false then. `look` waits no longer than it
+/// is told.
+fn wait_within(
+    limit: Duration,
+    mut look: impl FnMut(Duration) -> Result<bool, BridgeError>,
+) -> Result<bool, BridgeError> {
+    let deadline = Instant::now() + limit;
+    let mut left = Duration::ZERO;
+    while !look(left)? {
+        left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

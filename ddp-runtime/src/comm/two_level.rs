@@ -9,13 +9,13 @@
 //! ranks. The first ranks go down when the network is done, the others at once, each between other operations that go up. Hence
 //! there is one ring for up and one for down; on each of them, and across, no operation overtakes the one before it.
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ddp_env::Topology;
 use tch::{Kind, Tensor};
 
-use super::{Communicator, Gloo, Host, ReduceOp, Shm, Work};
+use super::{Communicator, Gloo, Host, ReduceOp, Shm, Work, lock, wait_within};
 use crate::bridge::BridgeError;
 use crate::control::Control;
 use crate::error::Result as GroupResult;
@@ -185,10 +185,6 @@ struct State {
     pending: VecDeque<Operation>,
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl State {
     /// Begins the stage that the operation is at.
     fn start(&self, operation: &Operation) -> Result<Option<Box<dyn Work>>> {
@@ -274,28 +270,21 @@ struct TwoLevelWork {
 
 impl Work for TwoLevelWork {
     fn is_done(&self) -> Result<bool> {
-        let mut state = lock(&self.state);
-        state.advance()?;
-        Ok(state.ended(self.number))
+        self.wait(Duration::ZERO)
     }
 
     fn wait(&self, limit: Duration) -> Result<bool> {
-        let deadline = Instant::now() + limit;
         let mut state = lock(&self.state);
-        loop {
-            state.advance()?;
-            if state.ended(self.number) {
-                return Ok(true);
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(false);
-            }
+        wait_within(limit, |left| {
             // The oldest one is never held up by another one, so it waits for something of its own.
-            if let Some(work) = state.pending.front().and_then(|oldest| oldest.work.as_ref()) {
+            if !left.is_zero()
+                && let Some(work) = state.pending.front().and_then(|oldest| oldest.work.as_ref())
+            {
                 let _ = work.wait(left.min(NAP))?;
             }
-        }
+            state.advance()?;
+            Ok(state.ended(self.number))
+        })
     }
 }
 

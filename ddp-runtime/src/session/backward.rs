@@ -18,9 +18,7 @@ impl Session {
         layer: &str,
         values: &[f64],
     ) -> Result<Vec<Vec<f64>>> {
-        if let Some(first) = self.first_error() {
-            return Err(Error::Poisoned { first: first.to_string() });
-        }
+        self.check_usable()?;
         // A backward runs on a thread of the engine where the device has one, and its start has been checked.
         let elsewhere =
             operation == Operation::NormForward && std::thread::current().id() != self.thread;
@@ -55,9 +53,7 @@ impl BackwardObserver for Session {
         leaves: &[(usize, &Tensor)],
         kind: BackwardKind,
     ) -> std::result::Result<f64, String> {
-        if let Some(first) = self.first_error() {
-            return Err(Error::Poisoned { first: first.to_string() }.to_string());
-        }
+        self.check_usable().map_err(|error| error.to_string())?;
         let refuse = |what: &str, cure: &str| self.in_backward(Err(Error::unsupported(what, cure)));
         if std::thread::current().id() != self.thread {
             return refuse(

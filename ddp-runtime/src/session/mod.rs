@@ -320,12 +320,9 @@ impl Session {
 
     /// Runs `body`, and keeps its error as the one that made the group unusable.
     fn run<T>(&self, body: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
-        if let Some(first) = self.first_error() {
-            return Err(Error::Poisoned { first: first.to_string() });
-        }
+        self.check_usable()?;
         if vote::is_alone() {
-            return Err(Error::unsupported(ALONE, OUT_OF_ALONE))
-                .inspect_err(|error| self.fail(error));
+            return self.keep(Err(Error::unsupported(ALONE, OUT_OF_ALONE)));
         }
         if std::thread::current().id() != self.thread {
             return Err(Error::unsupported(
@@ -334,7 +331,15 @@ impl Session {
             ));
         }
         let result = body(&mut self.lock());
-        result.inspect_err(|error| self.fail(error))
+        self.keep(result)
+    }
+
+    /// An error once the group is unusable.
+    fn check_usable(&self) -> Result<()> {
+        match self.first_error() {
+            Some(first) => Err(Error::Poisoned { first: first.to_string() }),
+            None => Ok(()),
+        }
     }
 
     /// Keeps an error as the one that made the group unusable.

@@ -17,19 +17,19 @@ mod segment;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tch::{Kind, Tensor};
 
-use super::{Communicator, ReduceOp, Work};
+use super::{Communicator, ReduceOp, Work, lock, wait_within};
 use crate::bridge::{BridgeError, tensor_over};
 use crate::control::Control;
 use crate::error::Result as GroupResult;
 use crate::watch::Watch;
-use pool::{Pool, lock_pool};
+use pool::Pool;
 use ring::{Place, Ring, SLOTS};
 use segment::{Mapping, Segment, Ticket};
 
@@ -155,7 +155,7 @@ impl Shm {
     fn issue(&self, tensor: &Tensor, task: Task, write_back: bool) -> Result<Box<dyn Work>> {
         let mut state = self.lock();
         let bytes = tensor.numel() * tensor.kind().elt_size_in_bytes();
-        let (data, offset, staged) = lock_pool(&state.pool).locate(tensor, bytes)?;
+        let (data, offset, staged) = lock(&state.pool).locate(tensor, bytes)?;
         let target = (staged && write_back).then(|| tensor.shallow_clone());
         let number = state.issue(Operation {
             number: 0,
@@ -168,10 +168,6 @@ impl Shm {
         })?;
         Ok(Box::new(ShmWork { number, state: Arc::clone(&self.state) }))
     }
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Communicator for Shm {
@@ -194,7 +190,7 @@ impl Communicator for Shm {
 
     fn allocate(&self, elements: usize, kind: Kind) -> Result<Option<Tensor>> {
         let bytes = elements * kind.elt_size_in_bytes();
-        let segment = lock_pool(&self.lock().pool).segment(bytes)?;
+        let segment = lock(&self.lock().pool).segment(bytes)?;
         let data = segment.mapping().start();
         // SAFETY: the segment spans the bytes, and nobody else holds it. It may have been used before.
         unsafe { std::ptr::write_bytes(data, 0, bytes) };
@@ -206,7 +202,7 @@ impl Communicator for Shm {
         let mut state = self.lock();
         // Opened again where an operation needs one.
         state.foreign.clear();
-        lock_pool(&state.pool).trim();
+        lock(&state.pool).trim();
     }
 
     fn progress(&self) -> Result<()> {
@@ -423,23 +419,19 @@ struct ShmWork {
 
 impl Work for ShmWork {
     fn is_done(&self) -> Result<bool> {
-        let mut state = lock(&self.state);
-        state.advance()?;
-        Ok(state.ended(self.number))
+        self.wait(Duration::ZERO)
     }
 
     fn wait(&self, limit: Duration) -> Result<bool> {
-        let deadline = Instant::now() + limit;
         let mut state = lock(&self.state);
-        state.advance()?;
-        while !state.ended(self.number) {
-            let left = deadline.saturating_duration_since(Instant::now());
+        wait_within(limit, |left| {
             if left.is_zero() {
-                return Ok(false);
+                state.advance()?;
+            } else {
+                state.carry_on(left.min(NAP))?;
             }
-            state.carry_on(left.min(NAP))?;
-        }
-        Ok(true)
+            Ok(state.ended(self.number))
+        })
     }
 }
 

@@ -1,5 +1,5 @@
 //! The segments of one rank.
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tch::Tensor;
 
@@ -18,10 +18,6 @@ pub(super) struct Pool {
     made: u64,
     /// Those made up to this number are dropped when they are free.
     trimmed: u64,
-}
-
-pub(super) fn lock_pool(pool: &Mutex<Pool>) -> MutexGuard<'_, Pool> {
-    pool.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pool {
