@@ -36,6 +36,7 @@ fn compile(lib: &Path) {
         "tensor.cc",
         "cuda.cc",
         "engine.cc",
+        "lend.cc",
         "batch_norm.cc",
         "replicate.cc",
         "amp.cc",

@@ -97,11 +97,27 @@ int ddp_tensor_over(
     void* context,
     DdpTensor* out);
 // Moves `parameter`.grad into `view`, times `scale`, and makes `view` the gradient. `state` tells what was there.
-// A scale of 0 leaves out what was there, also infinities.
-enum { DDP_GRAD_UNDEFINED = 0, DDP_GRAD_MOVED = 1, DDP_GRAD_IN_PLACE = 2 };
-int ddp_grad_into_view(DdpTensor parameter, DdpTensor view, double scale, int* state);
+// A scale of 0 leaves out what was there, also infinities. With `defer` a gradient that lies there already is not scaled.
+enum { DDP_GRAD_UNDEFINED = 0, DDP_GRAD_MOVED = 1, DDP_GRAD_IN_PLACE = 2, DDP_GRAD_UNSCALED = 3 };
+int ddp_grad_into_view(DdpTensor parameter, DdpTensor view, double scale, int defer, int* state);
 // Makes `view` the gradient of `parameter`, or with a null view leaves it without one.
 int ddp_set_grad(DdpTensor parameter, DdpTensor view);
+
+// ---- lend.cc: memory in which a backward makes large gradients
+typedef struct {
+  void* context;
+  // Memory for a tensor of so many bytes, and the `owner` that is released when the tensor is gone; null: none for this one.
+  void* (*lend)(void* context, size_t bytes, void** owner);
+  // On any thread, also after the lender is gone.
+  void (*release)(void* owner);
+} DdpLender;
+// Smaller tensors are not asked for.
+enum { DDP_LEND_LEAST = 1 << 20 };
+// From now on `lender`, or nobody with null, is asked for the tensors that backwards make. It must outlive the next call.
+int ddp_lender_set(const DdpLender* lender);
+// Where the gradient of `parameter` lies in lent memory that nobody else holds, as autograd's layout contract wants it: itself, and
+// all of its elements in the order in which they lie. Else both are left as they are. In a `ready` callback, or between backwards.
+int ddp_grad_adopt(DdpTensor parameter, DdpTensor* view, DdpTensor* flat);
 
 // ---- cuda.cc: libtorch's CUDA half, where it is loaded
 // Makes `ordinal` the device of this thread.

@@ -23,6 +23,7 @@
 
 #include "batch_norm.h"
 #include "error.h"
+#include "lend.h"
 
 using ddp::guarded;
 using torch::autograd::AccumulateGrad;
@@ -141,6 +142,7 @@ class SynchronisingEngine : public Engine {
         &scale));
     variable_list result;
     try {
+      const ddp::Lending lending;
       result = Engine::execute(
           roots,
           scale == 1.0 ? inputs : scaled(inputs, scale),
@@ -179,8 +181,9 @@ class ReadyHook : public torch::autograd::FunctionPostHook {
  public:
   explicit ReadyHook(uint32_t id) : id_(id) {}
 
-  variable_list operator()(const variable_list& outputs, const variable_list& /*inputs*/) override {
+  variable_list operator()(const variable_list& outputs, const variable_list& inputs) override {
     if (const DdpCallbacks* callbacks = route.load(std::memory_order_acquire)) {
+      const ddp::Incoming incoming(inputs.empty() ? nullptr : &inputs.front());
       check(callbacks->ready(callbacks->context, id_));
     }
     return outputs;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "error.h"
+#include "lend.h"
 
 using ddp::guarded;
 
@@ -57,12 +58,7 @@ int ddp_view_like(DdpTensor flat, int64_t offset, DdpTensor like, DdpTensor* out
     const auto& parameter = tensor_of(like);
     at::Tensor view = at::empty({0}, base.options());
     const auto start = base.storage_offset() + offset;
-    if (parameter.is_non_overlapping_and_dense()) {
-      view.set_(base.storage(), start, parameter.sizes(), parameter.strides());
-    } else {
-      // Row-major, as autograd's gradient layout contract asks of a parameter that is not dense.
-      view.set_(base.storage(), start, parameter.sizes(), at::empty(parameter.sizes(), at::kMeta).strides());
-    }
+    view.set_(base.storage(), start, parameter.sizes(), ddp::gradient_strides(parameter));
     *out = new at::Tensor(std::move(view));
   });
 }
@@ -137,7 +133,7 @@ int ddp_tensor_over(
   });
 }
 
-int ddp_grad_into_view(DdpTensor parameter, DdpTensor view, double scale, int* state) {
+int ddp_grad_into_view(DdpTensor parameter, DdpTensor view, double scale, int defer, int* state) {
   return guarded([&] {
     c10::NoGradGuard no_grad;
     auto& gradient = tensor_of(parameter).mutable_grad();
@@ -165,10 +161,10 @@ int ddp_grad_into_view(DdpTensor parameter, DdpTensor view, double scale, int* s
       return;
     }
     if (same_memory(gradient, target)) {
-      if (scale != 1.0) {
+      if (scale != 1.0 && defer == 0) {
         target.mul_(scale);
       }
-      *state = DDP_GRAD_IN_PLACE;
+      *state = scale != 1.0 && defer != 0 ? DDP_GRAD_UNSCALED : DDP_GRAD_IN_PLACE;
       return;
     }
     if (scale == 1.0) {

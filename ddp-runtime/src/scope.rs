@@ -11,7 +11,7 @@ use ddp_env::{LauncherKind, Topology};
 use tch::nn::VarStore;
 use tch::{Device, Tensor};
 
-use crate::bridge::{self, BackwardObserver, Route};
+use crate::bridge::{self, BackwardObserver, Lend, Route};
 use crate::comm::{ReduceOp, open_cuda};
 use crate::control::Operation;
 use crate::data::{Share, epoch, weight};
@@ -86,7 +86,8 @@ impl Scope {
             report::write(&report::record(rank, kind, name.to_owned(), error.to_string(), None));
         })?;
         let observer: Arc<dyn BackwardObserver> = Arc::clone(&session) as _;
-        let route = Route::new(observer)
+        let lender = session.gradient_memory().map(|memory| memory as Arc<dyn Lend>);
+        let route = Route::new(observer, lender)
             .map_err(|error| Error::setup("installing the autograd engine", error))?;
         let marks = match launch.launcher {
             LauncherKind::CargoDdp => Marks::Launcher,

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use tch::Tensor;
 
+use super::lend::{Lend, Lending};
 use super::sys::{self, DdpCallbacks, DdpLeaf, TensorPtr, ptr as tensor_ptr};
 use super::{BridgeError, Result, check};
 
@@ -43,16 +44,20 @@ pub(crate) trait BackwardObserver: Send + Sync {
 pub(crate) struct Route {
     callbacks: *mut DdpCallbacks,
     observer: *mut Arc<dyn BackwardObserver>,
+    _lending: Option<Lending>,
 }
 
 // SAFETY: the pointers are owned by the route alone and only freed in its drop.
 unsafe impl Send for Route {}
 
 impl Route {
-    /// Installs the engine (once a process) and routes backwards to `observer`.
+    /// Installs the engine (once a process) and routes backwards to `observer`. What they make may lie in the `lender`'s memory.
     ///
     /// One route at a time: the caller holds the process group's lock.
-    pub(crate) fn new(observer: Arc<dyn BackwardObserver>) -> Result<Self> {
+    pub(crate) fn new(
+        observer: Arc<dyn BackwardObserver>,
+        lender: Option<Arc<dyn Lend>>,
+    ) -> Result<Self> {
         static INSTALLED: OnceLock<Result<()>> = OnceLock::new();
         INSTALLED
             .get_or_init(|| {
@@ -60,12 +65,13 @@ impl Route {
                 check(unsafe { sys::ddp_engine_install() })
             })
             .clone()?;
+        let lending = lender.map(Lending::by).transpose()?;
         let observer = Box::into_raw(Box::new(observer));
         let callbacks =
             Box::into_raw(Box::new(DdpCallbacks { context: observer.cast(), begin, ready, end }));
         // SAFETY: both boxes live until the drop below, which takes the route away first.
         check(unsafe { sys::ddp_engine_route(callbacks) })?;
-        Ok(Self { callbacks, observer })
+        Ok(Self { callbacks, observer, _lending: lending })
     }
 }
 

@@ -36,6 +36,17 @@ pub(super) struct DdpCallbacks {
     pub(super) end: unsafe extern "C" fn(*mut c_void, c_int) -> c_int,
 }
 
+/// See `DdpLender` in `bridge.h`.
+#[repr(C)]
+pub(super) struct DdpLender {
+    pub(super) context: *mut c_void,
+    pub(super) lend: unsafe extern "C" fn(*mut c_void, usize, *mut *mut c_void) -> *mut c_void,
+    pub(super) release: unsafe extern "C" fn(*mut c_void),
+}
+
+/// `DDP_LEND_LEAST`
+pub(super) const LEND_LEAST: usize = 1 << 20;
+
 /// See `DdpBatchNormCallbacks` in `bridge.h`.
 #[repr(C)]
 pub(super) struct DdpBatchNormCallbacks {
@@ -153,9 +164,17 @@ unsafe extern "C" {
         parameter: TensorPtr,
         view: TensorPtr,
         scale: f64,
+        defer: c_int,
         state: *mut c_int,
     ) -> c_int;
     pub(super) fn ddp_set_grad(parameter: TensorPtr, view: TensorPtr) -> c_int;
+
+    pub(super) fn ddp_lender_set(lender: *const DdpLender) -> c_int;
+    pub(super) fn ddp_grad_adopt(
+        parameter: TensorPtr,
+        view: *mut TensorPtr,
+        flat: *mut TensorPtr,
+    ) -> c_int;
 
     pub(super) fn ddp_cuda_set_device(ordinal: c_int) -> c_int;
     pub(super) fn ddp_cuda_current_stream(ordinal: c_int, out: *mut *mut c_void) -> c_int;

@@ -172,19 +172,34 @@ pub(crate) enum GradState {
     Moved,
     /// The view itself.
     InPlace,
+    /// The view itself, which is yet to be multiplied.
+    Unscaled,
 }
 
-/// Moves `parameter.grad`, times `scale`, into the view, and makes the view the gradient.
-pub(crate) fn grad_into_view(parameter: &Tensor, view: &Tensor, scale: f64) -> Result<GradState> {
+/// Moves `parameter.grad`, times `scale`, into the view, and makes the view the gradient. With `defer` the caller scales a
+/// gradient that lies there already.
+pub(crate) fn grad_into_view(
+    parameter: &Tensor,
+    view: &Tensor,
+    scale: f64,
+    defer: bool,
+) -> Result<GradState> {
     let mut state: c_int = 0;
     // SAFETY: both tensors are alive; the gradient slot of a leaf is written by the engine's thread for that leaf alone.
     check(unsafe {
-        sys::ddp_grad_into_view(tensor_ptr(parameter), tensor_ptr(view), scale, &mut state)
+        sys::ddp_grad_into_view(
+            tensor_ptr(parameter),
+            tensor_ptr(view),
+            scale,
+            c_int::from(defer),
+            &mut state,
+        )
     })?;
     Ok(match state {
         0 => GradState::Undefined,
         1 => GradState::Moved,
-        _ => GradState::InPlace,
+        2 => GradState::InPlace,
+        _ => GradState::Unscaled,
     })
 }
 

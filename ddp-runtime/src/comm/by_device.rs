@@ -1,7 +1,9 @@
 //! Two transports side by side, where the ranks have GPUs: one for what lies on them, one for what lies on the host.
+use std::sync::Arc;
+
 use tch::{Device, Kind, Tensor};
 
-use super::{Communicator, Nccl, ReduceOp, Work};
+use super::{Communicator, GradientMemory, Nccl, ReduceOp, Work};
 use crate::bridge::BridgeError;
 
 type Started = Result<Box<dyn Work>, BridgeError>;
@@ -33,6 +35,10 @@ impl Communicator for ByDevice {
         self.of(tensor).all_reduce(tensor, op)
     }
 
+    fn sum_scaled(&self, tensor: &Tensor, scale: f64) -> Started {
+        self.of(tensor).sum_scaled(tensor, scale)
+    }
+
     fn averages(&self, tensor: &Tensor) -> bool {
         self.of(tensor).averages(tensor)
     }
@@ -59,6 +65,10 @@ impl Communicator for ByDevice {
     fn allocate(&self, elements: usize, kind: Kind) -> Result<Option<Tensor>, BridgeError> {
         // Asked for memory of the host only.
         self.cpu.allocate(elements, kind)
+    }
+
+    fn gradient_memory(&self) -> Option<Arc<GradientMemory>> {
+        self.cpu.gradient_memory()
     }
 
     fn trim(&self) {

@@ -13,7 +13,7 @@ mod nccl;
 mod shm;
 mod two_level;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tch::{Kind, Tensor};
@@ -23,7 +23,7 @@ use crate::bridge::BridgeError;
 pub(crate) use by_device::ByDevice;
 pub(crate) use gloo::Gloo;
 pub(crate) use nccl::{Nccl, connect as connect_gpus, open_cuda};
-pub(crate) use shm::{Host, Shm};
+pub(crate) use shm::{GradientMemory, Host, Shm};
 pub(crate) use two_level::{Grid, TwoLevel};
 
 /// How an all-reduce combines the ranks' values.
@@ -61,6 +61,15 @@ pub(crate) trait Communicator: Send {
     fn name(&self) -> &'static str;
     /// Combines a contiguous tensor over all ranks, in place.
     fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Box<dyn Work>, BridgeError>;
+    /// Sums over all ranks, in place, this rank's contiguous tensor of floating-point numbers times `scale`, which need not be
+    /// the others'.
+    fn sum_scaled(&self, tensor: &Tensor, scale: f64) -> Result<Box<dyn Work>, BridgeError> {
+        if scale != 1.0 {
+            let scaled = tensor.shallow_clone().f_mul_scalar_(scale);
+            let _ = scaled.map_err(|error| BridgeError::new(error.to_string()))?;
+        }
+        self.all_reduce(tensor, ReduceOp::Sum)
+    }
     /// Whether [`ReduceOp::Avg`] gives the mean of such a tensor; otherwise it gives the sum.
     fn averages(&self, _tensor: &Tensor) -> bool {
         false
@@ -80,6 +89,10 @@ pub(crate) trait Communicator: Send {
     /// A flat CPU tensor of zeros that this transport reduces best, if there is such a thing.
     fn allocate(&self, _elements: usize, _kind: Kind) -> Result<Option<Tensor>, BridgeError> {
         Ok(None)
+    }
+    /// Memory in which a backward can make large gradients on the CPU, to be reduced where they lie. All ranks have it, or none.
+    fn gradient_memory(&self) -> Option<Arc<GradientMemory>> {
+        None
     }
     /// Buckets have been laid out anew, on all ranks: memory of the old ones is given back when nobody holds it any more.
     fn trim(&self) {}

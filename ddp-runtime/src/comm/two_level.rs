@@ -15,7 +15,7 @@ use std::time::Duration;
 use ddp_env::Topology;
 use tch::{Kind, Tensor};
 
-use super::{Communicator, Gloo, Host, ReduceOp, Shm, Work, lock, wait_within};
+use super::{Communicator, Gloo, GradientMemory, Host, ReduceOp, Shm, Work, lock, wait_within};
 use crate::bridge::BridgeError;
 use crate::control::Control;
 use crate::error::Result as GroupResult;
@@ -110,7 +110,11 @@ impl Communicator for TwoLevel {
     }
 
     fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Box<dyn Work>> {
-        self.issue(tensor, Task::Reduce(op))
+        self.issue(tensor, Task::Reduce(op, 1.0))
+    }
+
+    fn sum_scaled(&self, tensor: &Tensor, scale: f64) -> Result<Box<dyn Work>> {
+        self.issue(tensor, Task::Reduce(ReduceOp::Sum, scale))
     }
 
     fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<Box<dyn Work>> {
@@ -125,6 +129,10 @@ impl Communicator for TwoLevel {
         lock(&self.state).up.allocate(elements, kind)
     }
 
+    fn gradient_memory(&self) -> Option<Arc<GradientMemory>> {
+        lock(&self.state).up.gradient_memory()
+    }
+
     fn trim(&self) {
         let state = lock(&self.state);
         state.up.trim();
@@ -137,7 +145,8 @@ impl Communicator for TwoLevel {
 }
 
 enum Task {
-    Reduce(ReduceOp),
+    /// With what this rank's tensor is multiplied with.
+    Reduce(ReduceOp, f64),
     Broadcast {
         root: usize,
     },
@@ -192,14 +201,17 @@ impl State {
         let grid = self.grid;
         let (host, per_host) = (grid.host(), grid.per_host);
         let work = match (stage, task, &self.across) {
-            (Stage::Up, Task::Reduce(op), _) => self.up.all_reduce(tensor, *op)?,
+            (Stage::Up, Task::Reduce(ReduceOp::Sum, scale), _) => {
+                self.up.sum_scaled(tensor, *scale)?
+            }
+            (Stage::Up, Task::Reduce(op, _), _) => self.up.all_reduce(tensor, *op)?,
             (Stage::Up, Task::Broadcast { root }, _) if root / per_host == host => {
                 self.up.broadcast(tensor, root % per_host)?
             }
             (Stage::Up, Task::Gather { output }, _) => {
                 self.up.all_gather(&rows_of(output, host, grid.hosts)?, tensor)?
             }
-            (Stage::Across, Task::Reduce(op), Some(across)) => across.all_reduce(tensor, *op)?,
+            (Stage::Across, Task::Reduce(op, _), Some(across)) => across.all_reduce(tensor, *op)?,
             (Stage::Across, Task::Broadcast { root }, Some(across)) => {
                 across.broadcast(tensor, root / per_host)?
             }
@@ -209,7 +221,7 @@ impl State {
                     own.f_detach_copy().map_err(|error| BridgeError::new(error.to_string()))?;
                 across.all_gather(output, &own)?
             }
-            (Stage::Down, Task::Reduce(_), _) => self.down.broadcast(tensor, 0)?,
+            (Stage::Down, Task::Reduce(..), _) => self.down.broadcast(tensor, 0)?,
             (Stage::Down, Task::Broadcast { root }, _) if root / per_host != host => {
                 self.down.broadcast(tensor, 0)?
             }

@@ -15,6 +15,7 @@ use tch::nn::VarStore;
 
 use crate::batch_norm::{Choice, Layers};
 use crate::bridge::{BatchNormKernel, BatchNormObserver};
+use crate::comm::GradientMemory;
 use crate::control::Operation;
 use crate::error::{During, Error, Result};
 use crate::group::Group;
@@ -67,11 +68,12 @@ impl Session {
         let mut group = Group::connect(launch, generation, &options)?;
         check_options(&mut group, &options)?;
         let choice = if options.sync_batch_norm { Choice::Synchronised } else { Choice::Local };
+        let memory = group.data().gradient_memory();
         let session = Arc::new(Self {
             topology: launch.topology,
             thread: std::thread::current().id(),
             name: name.to_owned(),
-            inner: Mutex::new(Inner { group, reducer: Reducer::new(&options) }),
+            inner: Mutex::new(Inner { group, reducer: Reducer::new(&options, memory) }),
             options,
             batch_norm: Mutex::new(Layers::new(choice)),
             batch_norm_kernel: Mutex::new(None),
@@ -119,6 +121,11 @@ impl Session {
     /// What the data plane is called.
     pub(crate) fn backend(&self) -> &'static str {
         self.lock().group.data().name()
+    }
+
+    /// Memory in which backwards make large gradients, if the data plane has any.
+    pub(crate) fn gradient_memory(&self) -> Option<Arc<GradientMemory>> {
+        self.lock().group.data().gradient_memory()
     }
 
     /// Adds a store to those that are kept equal.

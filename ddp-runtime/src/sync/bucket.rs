@@ -1,7 +1,8 @@
 //! Which gradients share a bucket: a pure decision, the same on all ranks.
 //!
 //! The rule is PyTorch's (`compute_bucket_assignment_by_size`): in the order given, a bucket for each dtype and device is
-//! filled until it has reached its size, the first one of a kind being small, so that communication starts early.
+//! filled until it has reached its size, the first one of a kind being small, so that communication starts early. Unlike there, a
+//! gradient that may be reduced where autograd makes it has a bucket for itself.
 use tch::{Device, Kind};
 
 /// The size at which the first bucket of a kind is closed.
@@ -20,6 +21,8 @@ pub(crate) struct Item {
     pub(crate) kind: Kind,
     /// And of one device.
     pub(crate) device: Device,
+    /// It has a bucket for itself.
+    pub(crate) alone: bool,
 }
 
 /// A gradient's place in a bucket.
@@ -44,11 +47,19 @@ pub(crate) struct Shape {
     pub(crate) members: Vec<Member>,
     /// Elements in all, gaps for alignment included.
     pub(crate) elements: usize,
+    /// It holds one gradient, which may lie where autograd makes it.
+    pub(crate) alone: bool,
 }
 
 impl Shape {
     fn new(kind: Kind, device: Device) -> Self {
-        Self { kind, device, members: Vec::new(), elements: 0 }
+        Self { kind, device, members: Vec::new(), elements: 0, alone: false }
+    }
+
+    fn alone(item: &Item) -> Self {
+        let mut shape = Self { alone: true, ..Self::new(item.kind, item.device) };
+        shape.push(item);
+        shape
     }
 
     fn bytes(&self) -> usize {
@@ -70,6 +81,10 @@ pub(crate) fn assign(items: &[Item], first_limit: usize, limit: usize) -> Vec<Sh
     // One open bucket a kind, and the limit at which it closes.
     let mut open: Vec<(Shape, usize)> = Vec::new();
     for item in items {
+        if item.alone {
+            closed.push(Shape::alone(item));
+            continue;
+        }
         let same =
             |(shape, _): &(Shape, usize)| shape.kind == item.kind && shape.device == item.device;
         let at = open.iter().position(same).unwrap_or_else(|| {
@@ -138,7 +153,7 @@ mod tests {
     use super::*;
 
     fn item(leaf: u32, elements: usize, kind: Kind) -> Item {
-        Item { leaf, elements, kind, device: Device::Cpu }
+        Item { leaf, elements, kind, device: Device::Cpu, alone: false }
     }
 
     fn leaves(shapes: &[Shape]) -> Vec<Vec<u32>> {
@@ -159,6 +174,15 @@ mod tests {
         ];
         let shapes = assign(&items, 1000, 4000);
         assert_eq!(leaves(&shapes), [vec![0], vec![2, 3], vec![1, 4]]);
+    }
+
+    #[test]
+    fn a_gradient_that_stays_where_it_is_made_is_alone() {
+        let items =
+            [0, 1, 2, 3].map(|leaf| Item { alone: leaf == 1, ..item(leaf, 100, Kind::Float) });
+        let shapes = assign(&items, 1000, 1000);
+        assert_eq!(leaves(&shapes), [vec![1], vec![0, 2, 3]]);
+        assert_eq!(shapes.iter().map(|shape| shape.alone).collect::<Vec<_>>(), [true, false]);
     }
 
     #[test]

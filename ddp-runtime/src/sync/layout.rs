@@ -6,9 +6,21 @@
 //! its values, since autograd makes a new gradient once the old one was taken away (`zero_grad`). Here the next backward would
 //! write over them. So before a bucket is written to, the reference counts tell whether anybody else holds its memory; then
 //! it gets new memory, and what was kept stays as it was.
-use tch::Tensor;
+//!
+//! # Note [Gradients that stay where they are made]
+//!
+//! Copying a large gradient into a bucket costs as much as reducing it. Where the transport lends memory, a backward makes large
+//! gradients there (`csrc/lend.cc`), and a bucket that holds one of them is that memory: nothing is copied, and the mean is
+//! taken while the ranks' values are added. Before the next backward the bucket lets go of it, so that autograd, which makes a
+//! new gradient once the old one was taken away, is lent the same memory again. Which gradients have such a bucket follows from
+//! their sizes alone, and is the same on all ranks. One that came to lie elsewhere (autograd made it of another tensor, or as a
+//! part of one) is copied after all, into memory that the bucket then keeps.
+use std::sync::Arc;
 
-use crate::bridge::{storage_uses, view_like, view_use};
+use tch::{Device, Kind, Tensor};
+
+use crate::bridge::{Adopted, LEND_LEAST, adopt_gradient, storage_uses, view_like, view_use};
+use crate::comm::GradientMemory;
 use crate::error::{During, Result};
 use crate::sync::bucket::{self, FIRST_BUCKET_BYTES, Item, Member, Run, Shape};
 use crate::sync::leaf::{LeafTable, Place};
@@ -16,7 +28,12 @@ use crate::sync::leaf::{LeafTable, Place};
 /// One bucket.
 struct Bucket {
     shape: Shape,
-    flat: Tensor,
+    /// None while a bucket for one gradient waits for it.
+    flat: Option<Tensor>,
+    /// The memory is that in which autograd made the gradient.
+    adopted: bool,
+    /// What is yet to be multiplied into it.
+    scale: f64,
 }
 
 /// How a bucket gets its memory: so many elements, all zero.
@@ -26,12 +43,13 @@ pub(crate) type Allocate<'a> = &'a dyn Fn(&Shape) -> Result<Tensor>;
 pub(crate) struct Layout {
     buckets: Vec<Option<Bucket>>,
     limit: usize,
+    memory: Option<Arc<GradientMemory>>,
 }
 
 impl Layout {
-    /// No bucket yet; they close at `limit` bytes.
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { buckets: Vec::new(), limit }
+    /// No bucket yet; they close at `limit` bytes. Large gradients stay in `memory`, if there is any.
+    pub(crate) fn new(limit: usize, memory: Option<Arc<GradientMemory>>) -> Self {
+        Self { buckets: Vec::new(), limit, memory }
     }
 
     /// Gives these leaves places in new buckets, in the order given.
@@ -41,14 +59,29 @@ impl Layout {
         order: &[u32],
         allocate: Allocate,
     ) -> Result<()> {
-        let items: Vec<Item> = order.iter().map(|&id| table.item(id)).collect();
+        let items: Vec<Item> = order.iter().map(|&id| self.item(table, id)).collect();
         for shape in bucket::assign(&items, FIRST_BUCKET_BYTES.min(self.limit), self.limit) {
             let number = self.buckets.len();
-            let flat = allocate(&shape)?;
-            point_views(table, &shape, &flat, number)?;
-            self.buckets.push(Some(Bucket { shape, flat }));
+            let flat = if shape.alone { None } else { Some(allocate(&shape)?) };
+            point_views(table, &shape, flat.as_ref(), number)?;
+            self.buckets.push(Some(Bucket { shape, flat, adopted: false, scale: 1.0 }));
         }
         Ok(())
+    }
+
+    /// What the bucket assignment needs to know of a leaf.
+    fn item(&self, table: &LeafTable, id: u32) -> Item {
+        let item = table.item(id);
+        let bytes = item.elements * item.kind.elt_size_in_bytes();
+        let scalable =
+            matches!(item.kind, Kind::Float | Kind::Double | Kind::Half | Kind::BFloat16);
+        match &self.memory {
+            Some(memory) if item.device == Device::Cpu && scalable && bytes >= LEND_LEAST => {
+                memory.expect(bytes);
+                Item { alone: true, ..item }
+            }
+            _ => item,
+        }
     }
 
     /// Lays these leaves out again, in another order. They are all that their buckets hold.
@@ -101,27 +134,103 @@ impl Layout {
         allocate: Allocate,
     ) -> Result<()> {
         let Some(bucket) = &mut self.buckets[number] else { return Ok(()) };
+        if bucket.adopted {
+            return let_go(table, bucket);
+        }
         if escaped(table, bucket).during("looking at a bucket")? {
-            bucket.flat = allocate(&bucket.shape)?;
-            point_views(table, &bucket.shape, &bucket.flat, number)?;
+            let flat = bucket.flat.insert(allocate(&bucket.shape)?);
+            point_views(table, &bucket.shape, Some(flat), number)?;
         }
         Ok(())
     }
 
+    /// Before a backward that averages nothing: what autograd may use again must not be held here.
+    pub(crate) fn let_go(&mut self, table: &mut LeafTable, leaves: &[u32]) -> Result<()> {
+        for &id in leaves {
+            if let Some(place) = &table.get(id).place
+                && let Some(bucket) = &mut self.buckets[place.bucket]
+                && bucket.adopted
+            {
+                let_go(table, bucket)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A gradient is complete, or there is none: sees to it that its bucket has memory. True if the bucket is for this gradient
+    /// alone.
+    pub(crate) fn prepare(
+        &mut self,
+        table: &mut LeafTable,
+        id: u32,
+        allocate: Allocate,
+    ) -> Result<bool> {
+        let Some(number) = table.get(id).place.as_ref().map(|place| place.bucket) else {
+            return Ok(false);
+        };
+        let Some(bucket) = self.buckets[number].as_mut().filter(|bucket| bucket.shape.alone) else {
+            return Ok(false);
+        };
+        let adopted = adopt_gradient(&table.get(id).tensor).during("taking up a gradient")?;
+        if let Some(Adopted { view, flat }) = adopted {
+            (bucket.flat, bucket.adopted) = (Some(flat), true);
+            table.get_mut(id).place = Some(Place { bucket: number, view: Some(view) });
+        } else if bucket.flat.is_none() {
+            let flat = bucket.flat.insert(allocate(&bucket.shape)?);
+            point_views(table, &bucket.shape, Some(flat), number)?;
+        }
+        Ok(true)
+    }
+
+    /// What the reduction of a bucket for one gradient multiplies it with.
+    pub(crate) fn set_scale(&mut self, number: usize, scale: f64) {
+        if let Some(bucket) = &mut self.buckets[number] {
+            bucket.scale = scale;
+        }
+    }
+
+    /// As set last; 1 for all other buckets.
+    pub(crate) fn scale(&self, run: &Run) -> f64 {
+        self.buckets[run.bucket].as_ref().map_or(1.0, |bucket| bucket.scale)
+    }
+
     fn flat(&self, number: usize) -> &Tensor {
-        // A run is made from a bucket that is there, and plans are dropped when buckets are laid out anew.
-        &self.buckets[number].as_ref().expect("a run's bucket exists").flat
+        // A run is made from a bucket that is there, and plans are dropped when buckets are laid out anew. It is asked for once
+        // its gradients are ready, which have been given memory before.
+        let bucket = self.buckets[number].as_ref().expect("a run's bucket exists");
+        bucket.flat.as_ref().expect("a run's gradients are ready")
     }
 }
 
-fn point_views(table: &mut LeafTable, shape: &Shape, flat: &Tensor, bucket: usize) -> Result<()> {
+/// Lets go of memory that was adopted, unless the gradient is still there and accumulates.
+fn let_go(table: &mut LeafTable, bucket: &mut Bucket) -> Result<()> {
+    for member in &bucket.shape.members {
+        let leaf = table.get_mut(member.leaf);
+        let Some(Place { view, .. }) = &mut leaf.place else { continue };
+        if let Some(lies_in) = view {
+            let used = view_use(&leaf.tensor, lies_in).during("looking at a gradient")?;
+            if used.is_gradient {
+                continue;
+            }
+        }
+        (*view, bucket.flat, bucket.adopted) = (None, None, false);
+    }
+    Ok(())
+}
+
+fn point_views(
+    table: &mut LeafTable,
+    shape: &Shape,
+    flat: Option<&Tensor>,
+    bucket: usize,
+) -> Result<()> {
     for member in &shape.members {
         let leaf = table.get_mut(member.leaf);
         if leaf.gone {
             continue;
         }
-        let view =
-            view_like(flat, member.offset as i64, &leaf.tensor).during("laying out a bucket")?;
+        let view = flat.map(|flat| view_like(flat, member.offset as i64, &leaf.tensor));
+        let view = view.transpose().during("laying out a bucket")?;
         leaf.place = Some(Place { bucket, view });
     }
     Ok(())
@@ -131,11 +240,12 @@ fn escaped(
     table: &LeafTable,
     bucket: &Bucket,
 ) -> std::result::Result<bool, crate::bridge::BridgeError> {
+    let Some(flat) = &bucket.flat else { return Ok(false) };
     let mut all_in_place = true;
     for member in &bucket.shape.members {
         let leaf = table.get(member.leaf);
-        let Some(place) = &leaf.place else { continue };
-        let used = view_use(&leaf.tensor, &place.view)?;
+        let Some(Place { view: Some(view), .. }) = &leaf.place else { continue };
+        let used = view_use(&leaf.tensor, view)?;
         // A gradient that is accumulated in place changes under its holder on one device too.
         if used.held && !used.is_gradient {
             return Ok(true);
@@ -144,7 +254,7 @@ fn escaped(
     }
     let placed = |member: &&Member| table.get(member.leaf).place.is_some();
     let own = 1 + bucket.shape.members.iter().filter(placed).count() as i64;
-    Ok(!all_in_place && storage_uses(&bucket.flat)? > own)
+    Ok(!all_in_place && storage_uses(flat)? > own)
 }
 
 #[cfg(test)]
@@ -170,25 +280,29 @@ mod tests {
             .collect()
     }
 
+    fn view(table: &LeafTable, id: u32) -> &Tensor {
+        table.get(id).place.as_ref().and_then(|place| place.view.as_ref()).unwrap()
+    }
+
     fn backward(table: &LeafTable, id: u32, parameter: &Tensor) {
         (parameter * 3.0).sum(Kind::Float).backward();
-        let view = &table.get(id).place.as_ref().unwrap().view;
-        grad_into_view(parameter, view, 1.0).unwrap();
+        let view = view(table, id);
+        grad_into_view(parameter, view, 1.0, false).unwrap();
     }
 
     #[test]
     fn a_gradient_that_is_kept_keeps_its_values() {
         let mut table = LeafTable::default();
         let parameters = parameters(&mut table, &[4, 6]);
-        let mut layout = Layout::new(1 << 20);
+        let mut layout = Layout::new(1 << 20, None);
         layout.place(&mut table, &[1, 0], &plain).unwrap();
         backward(&table, 0, &parameters[0]);
         let kept = parameters[0].grad();
         set_grad(&parameters[0], None).unwrap();
         layout.refresh(&mut table, 0, &plain).unwrap();
         (&parameters[0] * 5.0).sum(Kind::Float).backward();
-        let view = &table.get(0).place.as_ref().unwrap().view;
-        assert_eq!(grad_into_view(&parameters[0], view, 1.0).unwrap(), GradState::Moved);
+        let view = view(&table, 0);
+        assert_eq!(grad_into_view(&parameters[0], view, 1.0, false).unwrap(), GradState::Moved);
         assert_eq!(Vec::<f32>::try_from(&kept).unwrap(), [3.0; 4]);
         assert_eq!(Vec::<f32>::try_from(parameters[0].grad()).unwrap(), [5.0; 4]);
     }
@@ -197,7 +311,7 @@ mod tests {
     fn a_slice_of_a_gradient_counts_as_kept_too() {
         let mut table = LeafTable::default();
         let parameters = parameters(&mut table, &[4]);
-        let mut layout = Layout::new(1 << 20);
+        let mut layout = Layout::new(1 << 20, None);
         layout.place(&mut table, &[0], &plain).unwrap();
         backward(&table, 0, &parameters[0]);
         let kept = parameters[0].grad().narrow(0, 1, 2);
@@ -215,7 +329,7 @@ mod tests {
     fn an_accumulated_gradient_stays_in_place_and_zero_grad_works_on_it() {
         let mut table = LeafTable::default();
         let mut parameters = parameters(&mut table, &[4]);
-        let mut layout = Layout::new(1 << 20);
+        let mut layout = Layout::new(1 << 20, None);
         layout.place(&mut table, &[0], &plain).unwrap();
         backward(&table, 0, &parameters[0]);
         let before = layout.flat(0).data_ptr();
@@ -234,9 +348,9 @@ mod tests {
             .permute([0, 3, 1, 2])
             .set_requires_grad(true);
         table.add(identity(&tensor).unwrap(), &tensor, None);
-        let mut layout = Layout::new(1 << 20);
+        let mut layout = Layout::new(1 << 20, None);
         layout.place(&mut table, &[0], &plain).unwrap();
-        let view = &table.get(0).place.as_ref().unwrap().view;
+        let view = view(&table, 0);
         assert_eq!((view.size(), view.stride()), (tensor.size(), tensor.stride()));
     }
 }

@@ -38,8 +38,8 @@ pub(crate) struct Leaf {
 pub(crate) struct Place {
     /// The bucket.
     pub(crate) bucket: usize,
-    /// The part of it with the parameter's sizes and strides.
-    pub(crate) view: Tensor,
+    /// The part of it with the parameter's sizes and strides. None while a bucket for one gradient has no memory.
+    pub(crate) view: Option<Tensor>,
 }
 
 /// All leaves, by number.
@@ -161,7 +161,8 @@ impl LeafTable {
     /// What the bucket assignment needs to know of a leaf.
     pub(crate) fn item(&self, id: u32) -> Item {
         let leaf = self.get(id);
-        Item { leaf: id, elements: leaf.elements, kind: leaf.kind, device: leaf.device }
+        let Leaf { elements, kind, device, .. } = *leaf;
+        Item { leaf: id, elements, kind, device, alone: false }
     }
 
     /// One line a leaf or buffer: what is compared when two ranks know different ones.

@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use tch::Tensor;
 
-use crate::bridge::{BackwardKind, GradState, grad_into_view};
-use crate::comm::ReduceOp;
+use crate::bridge::{BackwardKind, GradState};
+use crate::comm::GradientMemory;
 use crate::control::{Header, Operation};
 use crate::data::weight::Counts;
 use crate::error::{During, Error, Result};
@@ -51,7 +51,7 @@ pub(crate) struct Reducer {
     pub(super) plans: HashMap<u64, Arc<Plan>>,
     pub(super) pass: Option<Pass>,
     pub(super) accumulation: Accumulation,
-    hook: Option<Box<dyn CommHook>>,
+    pub(super) hook: Option<Box<dyn CommHook>>,
     debug: Debug,
     /// Passes that have averaged gradients.
     averaged: u64,
@@ -63,12 +63,12 @@ pub(crate) struct Reducer {
 }
 
 impl Reducer {
-    /// Nothing known yet.
-    pub(crate) fn new(options: &Options) -> Self {
+    /// Nothing known yet. Large gradients stay in `memory`, if the transport has any for them.
+    pub(crate) fn new(options: &Options, memory: Option<Arc<GradientMemory>>) -> Self {
         Self {
             table: LeafTable::default(),
             stores: StoreSet::default(),
-            layout: Layout::new(options.bucket_bytes),
+            layout: Layout::new(options.bucket_bytes, memory),
             walks: Vec::new(),
             plans: HashMap::new(),
             pass: None,
@@ -164,6 +164,7 @@ impl Reducer {
         let reached = self.walk(leaves)?;
         if !self.accumulation.begin(&self.table, self.muted)? {
             // What accumulates now is averaged with a later backward, whose weight is another.
+            self.layout.let_go(&mut self.table, &reached.ids)?;
             self.kept = Some(reached);
             return Ok(counts.factor);
         }
@@ -258,26 +259,32 @@ impl Reducer {
 
     /// The gradient of a leaf is complete.
     pub(crate) fn ready(&mut self, group: &mut Group, id: u32) -> Result<()> {
-        let Some(pass) = &mut self.pass else { return Ok(()) };
-        let leaf = self.table.get(id);
-        let slot = pass.progress.get_mut(id as usize);
-        let (Some(slot @ Progress::Expected), Some(place)) = (slot, &leaf.place) else {
+        let Some(pass) = &self.pass else { return Ok(()) };
+        let scale = pass.scale;
+        if pass.progress_of(id) != Progress::Expected || self.table.get(id).place.is_none() {
             return Err(Error::unsupported(
-                format!("a backward inside a backward reached `{}` by surprise", leaf.name),
+                format!(
+                    "a backward inside a backward reached `{}` by surprise",
+                    self.table.get(id).name
+                ),
                 "run the two backwards one after the other",
             ));
-        };
-        let state = grad_into_view(&leaf.tensor, &place.view, pass.scale).during(REDUCING)?;
+        }
+        let state = self.collect(group, id, scale)?;
+        let Some(pass) = &mut self.pass else { return Ok(()) };
         if state == GradState::Undefined {
             if !pass.may_leave_undefined && pass.headers.is_none() {
                 return Err(Error::unsupported(
-                    format!("autograd reached `{}` but left it without a gradient", leaf.name),
+                    format!(
+                        "autograd reached `{}` but left it without a gradient",
+                        self.table.get(id).name
+                    ),
                     "detach it where it takes no part in the loss",
                 ));
             }
             pass.undefined.push(id);
         }
-        *slot = Progress::Ready;
+        pass.progress[id as usize] = Progress::Ready;
         if !pass.placed.is_empty() {
             pass.order.push(id);
         }
@@ -414,7 +421,7 @@ impl Reducer {
                     Launched::Hook(bucket)
                 }
                 None => {
-                    let work = group.data().all_reduce(&slice, ReduceOp::Sum);
+                    let work = group.data().sum_scaled(&slice, self.layout.scale(run));
                     let work = work.map_err(|error| group.watch().explain(REDUCING, &error))?;
                     Launched::Work(trace::all_reduce(index, work))
                 }
@@ -446,7 +453,7 @@ impl Reducer {
 /// A run, as a hook sees it.
 fn hook_bucket(table: &LeafTable, index: usize, run: &Run, flat: Tensor) -> GradBucket {
     let gradient = |&parameter: &u32| {
-        let value = table.get(parameter).place.as_ref()?.view.shallow_clone();
+        let value = table.get(parameter).place.as_ref()?.view.as_ref()?.shallow_clone();
         Some(Gradient { parameter, value })
     };
     GradBucket { index, flat, gradients: run.leaves.iter().filter_map(gradient).collect() }

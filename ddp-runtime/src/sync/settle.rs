@@ -9,6 +9,7 @@ use crate::error::{During, Error, Result};
 use crate::group::Group;
 use crate::hash::hash_of;
 use crate::sync::agree;
+use crate::sync::leaf::Place;
 use crate::sync::pass::{Pass, Progress};
 use crate::sync::reducer::{REDUCING, Reducer, in_group};
 use crate::uneven;
@@ -36,7 +37,7 @@ impl Reducer {
         self.place_new(group, &ids)?;
         let plan = self.plan_for(&ids, hash_of(&ids));
         self.follow(group, plan)?;
-        self.contribute_for_absent(&ids)
+        self.contribute_for_absent(group, &ids)
     }
 
     /// Compares the values of leaves that are seen for the first time. Where they differ, only rank 0's gradients count
@@ -90,18 +91,35 @@ impl Reducer {
     }
 
     /// Puts into the buckets what this rank has to say for leaves that only others reached.
-    fn contribute_for_absent(&mut self, ids: &[u32]) -> Result<()> {
-        let Some(pass) = &mut self.pass else { return Ok(()) };
-        for &id in ids {
-            let leaf = self.table.get(id);
-            if let (Progress::Outside, Some(place)) = (pass.progress_of(id), &leaf.place) {
-                let state = grad_into_view(&leaf.tensor, &place.view, pass.scale);
-                if state.during(REDUCING)? == GradState::Undefined {
-                    pass.undefined.push(id);
-                }
+    fn contribute_for_absent(&mut self, group: &Group, ids: &[u32]) -> Result<()> {
+        let Some(pass) = &self.pass else { return Ok(()) };
+        let scale = pass.scale;
+        let absent = |id: &u32| pass.progress_of(*id) == Progress::Outside;
+        let absent: Vec<u32> = ids.iter().copied().filter(absent).collect();
+        for id in absent {
+            if self.collect(group, id, scale)? == GradState::Undefined
+                && let Some(pass) = &mut self.pass
+            {
+                pass.undefined.push(id);
             }
         }
         Ok(())
+    }
+
+    /// Brings what a leaf has for a gradient into its bucket, times `scale`; zero if it has none. See Note [Gradients that stay
+    /// where they are made].
+    pub(super) fn collect(&mut self, group: &Group, id: u32, scale: f64) -> Result<GradState> {
+        let alone = self.layout.prepare(&mut self.table, id, &in_group(group))?;
+        let leaf = self.table.get(id);
+        let Some(Place { bucket, view: Some(view) }) = &leaf.place else {
+            return Ok(GradState::Undefined);
+        };
+        let defer = alone && self.hook.is_none();
+        let state = grad_into_view(&leaf.tensor, view, scale, defer).during(REDUCING)?;
+        if alone {
+            self.layout.set_scale(*bucket, if state == GradState::Unscaled { scale } else { 1.0 });
+        }
+        Ok(state)
     }
 
     /// Gives each leaf that this rank had nothing for the mean of the others. Where no rank had anything it stays without a
@@ -118,8 +136,8 @@ impl Reducer {
         };
         for &id in exist.iter().filter(|id| without.contains(*id)) {
             let leaf = self.table.get(id);
-            if let Some(place) = &leaf.place {
-                set_grad(&leaf.tensor, Some(&place.view)).during(REDUCING)?;
+            if let Some(Place { view: Some(view), .. }) = &leaf.place {
+                set_grad(&leaf.tensor, Some(view)).during(REDUCING)?;
             }
         }
         Ok(())

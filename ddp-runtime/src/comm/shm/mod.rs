@@ -1,6 +1,6 @@
 //! Shared memory: the CPU ranks of one host reduce buckets where they lie, without a copy and without a socket.
 //!
-//! - `segment`: memory that several processes see; `pool`: those of this rank;
+//! - `segment`: memory that several processes see; `pool`: those of this rank; `memory`: what a backward is lent of it;
 //! - `ring`: where the ranks meet (the protocol is a note there);
 //! - `kernel`: the arithmetic;
 //! - `state`: what is under way.
@@ -11,6 +11,7 @@
 #![allow(unsafe_code)]
 
 mod kernel;
+mod memory;
 mod pool;
 mod ring;
 mod segment;
@@ -27,6 +28,7 @@ use crate::bridge::{BridgeError, tensor_over};
 use crate::control::Control;
 use crate::error::Result as GroupResult;
 use crate::watch::Watch;
+pub(crate) use memory::GradientMemory;
 use pool::Pool;
 use ring::Ring;
 use segment::{Segment, Ticket};
@@ -52,6 +54,7 @@ impl Host {
 /// The transport.
 pub(crate) struct Shm {
     state: Arc<Mutex<State>>,
+    memory: Arc<GradientMemory>,
 }
 
 impl Shm {
@@ -91,6 +94,7 @@ impl Shm {
         let all = &all[place.ranks.clone()];
         let pids: Vec<u32> = all.iter().map(|words| words[0] as u32).collect();
         let ticket = Ticket { serial: 0, fd: all[0][1] as u32, bytes: all[0][2].cast_unsigned() };
+        let memory = Arc::new(GradientMemory::new(Arc::clone(&pool)));
         let state = State::open(place, pids, ticket, pool);
         let problem = state.as_ref().err().map(ToString::to_string).unwrap_or_default();
         let problems = control.gather_texts(watch, &problem)?;
@@ -98,7 +102,7 @@ impl Shm {
         drop(own);
         let first = problems.iter().enumerate().find(|(_, text)| !text.is_empty());
         Ok(match (first, state) {
-            (None, Ok(state)) => Ok(Self { state: Arc::new(Mutex::new(state)) }),
+            (None, Ok(state)) => Ok(Self { state: Arc::new(Mutex::new(state)), memory }),
             (Some((rank, text)), _) => Err(format!("rank {rank}: {text}")),
             (None, Err(error)) => Err(error.to_string()),
         })
@@ -108,7 +112,13 @@ impl Shm {
         lock(&self.state)
     }
 
-    fn issue(&self, tensor: &Tensor, task: Task, write_back: bool) -> Result<Box<dyn Work>> {
+    fn issue(
+        &self,
+        tensor: &Tensor,
+        task: Task,
+        scale: f64,
+        write_back: bool,
+    ) -> Result<Box<dyn Work>> {
         let mut state = self.lock();
         let bytes = tensor.numel() * tensor.kind().elt_size_in_bytes();
         let (data, offset, staged) = lock(&state.pool).locate(tensor, bytes)?;
@@ -119,6 +129,7 @@ impl Shm {
             bytes,
             data,
             offset,
+            scale,
             target,
             carried_out: false,
         })?;
@@ -133,15 +144,21 @@ impl Communicator for Shm {
 
     fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Box<dyn Work>> {
         let (kind, elements) = (tensor.kind(), tensor.numel());
-        self.issue(tensor, Task::Reduce { kind, op, elements }, true)
+        self.issue(tensor, Task::Reduce { kind, op, elements }, 1.0, true)
+    }
+
+    fn sum_scaled(&self, tensor: &Tensor, scale: f64) -> Result<Box<dyn Work>> {
+        let (kind, elements) = (tensor.kind(), tensor.numel());
+        let op = ReduceOp::Sum;
+        self.issue(tensor, Task::Reduce { kind, op, elements }, scale, true)
     }
 
     fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<Box<dyn Work>> {
-        self.issue(tensor, Task::Broadcast { root }, true)
+        self.issue(tensor, Task::Broadcast { root }, 1.0, true)
     }
 
     fn all_gather(&self, output: &Tensor, input: &Tensor) -> Result<Box<dyn Work>> {
-        self.issue(input, Task::Gather { output: output.shallow_clone() }, false)
+        self.issue(input, Task::Gather { output: output.shallow_clone() }, 1.0, false)
     }
 
     fn allocate(&self, elements: usize, kind: Kind) -> Result<Option<Tensor>> {
@@ -152,6 +169,10 @@ impl Communicator for Shm {
         unsafe { std::ptr::write_bytes(data, 0, bytes) };
         // SAFETY: the segment spans the elements, is aligned to a page, and lives as long as the tensor holds it.
         unsafe { tensor_over(data, elements, kind, segment) }.map(Some)
+    }
+
+    fn gradient_memory(&self) -> Option<Arc<GradientMemory>> {
+        Some(Arc::clone(&self.memory))
     }
 
     fn trim(&self) {

@@ -8,7 +8,7 @@ use crate::bridge::BridgeError;
 
 type Result<T> = std::result::Result<T, BridgeError>;
 
-/// Segments above this size are rounded up to multiples of it, smaller ones to powers of two.
+/// Segments above this size are rounded up to multiples of an eighth of it, smaller ones to powers of two.
 const LARGE: usize = 1 << 20;
 
 /// Kept to be used again; one that nobody else holds is free.
@@ -25,8 +25,11 @@ impl Pool {
     ///
     /// Sizes are rounded up, so that few different ones are made; the other ranks' mappings of them stay valid.
     pub(super) fn segment(&mut self, bytes: usize) -> Result<Arc<Segment>> {
-        let wanted =
-            if bytes > LARGE { bytes.next_multiple_of(LARGE) } else { bytes.next_power_of_two() };
+        let wanted = if bytes > LARGE {
+            bytes.next_multiple_of(LARGE / 8)
+        } else {
+            bytes.next_power_of_two()
+        };
         let free = |segment: &&Arc<Segment>| {
             let size = segment.mapping().bytes();
             Arc::strong_count(segment) == 1 && size >= bytes && size <= wanted.max(4096)

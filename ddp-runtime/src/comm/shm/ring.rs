@@ -46,6 +46,8 @@ pub(super) struct Place {
     pub(super) ticket: Ticket,
     /// First byte in it.
     pub(super) offset: u64,
+    /// The bits of what a reduction multiplies them with.
+    pub(super) scale: u64,
 }
 
 /// The ring, in a mapping that all ranks share.
@@ -110,8 +112,8 @@ impl Ring {
     /// Step 1: this rank's data are there.
     pub(super) fn arrive(&self, operation: u64, rank: usize, place: Place) {
         let words = self.words(operation, rank);
-        let Place { ticket, offset } = place;
-        let values = [ticket.serial, u64::from(ticket.fd), ticket.bytes, offset];
+        let Place { ticket, offset, scale } = place;
+        let values = [ticket.serial, u64::from(ticket.fd), ticket.bytes, offset, scale];
         for (word, value) in words.iter().zip(values) {
             word.store(value, Ordering::Relaxed);
         }
@@ -128,7 +130,7 @@ impl Ring {
         let words = self.words(operation, rank);
         let word = |index: usize| words[index].load(Ordering::Relaxed);
         let ticket = Ticket { serial: word(0), fd: word(1) as u32, bytes: word(2) };
-        Place { ticket, offset: word(3) }
+        Place { ticket, offset: word(3), scale: word(4) }
     }
 
     /// Step 2 is over on this rank.
@@ -187,7 +189,7 @@ mod tests {
 
     fn place(rank: u64, operation: u64) -> Place {
         let ticket = Ticket { serial: rank, fd: rank as u32 + 5, bytes: operation };
-        Place { ticket, offset: rank * 1000 + operation }
+        Place { ticket, offset: rank * 1000 + operation, scale: rank + 3 }
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub(super) struct Operation {
     /// This rank's data, kept until the operation has ended.
     pub(super) data: Arc<Segment>,
     pub(super) offset: usize,
+    /// What a reduction multiplies them with.
+    pub(super) scale: f64,
     /// Where the result belongs, unless it is made in place.
     pub(super) target: Option<Tensor>,
     pub(super) carried_out: bool,
@@ -101,7 +103,11 @@ impl State {
             }
         }
         self.issued += 1;
-        let place = Place { ticket: operation.data.ticket(), offset: operation.offset as u64 };
+        let place = Place {
+            ticket: operation.data.ticket(),
+            offset: operation.offset as u64,
+            scale: operation.scale.to_bits(),
+        };
         self.ring.arrive(number, self.rank, place);
         self.pending.push_back(Operation { number, ..operation });
         self.advance()?;
@@ -187,7 +193,7 @@ impl State {
             // SAFETY: `locate` found the offset within the segment.
             return Ok(unsafe { operation.data.mapping().start().add(operation.offset) });
         }
-        let Place { ticket, offset } = self.ring.place(operation.number, rank);
+        let Place { ticket, offset, .. } = self.ring.place(operation.number, rank);
         if offset + operation.bytes as u64 > ticket.bytes {
             return Err(BridgeError::new(format!(
                 "rank {} offers {} bytes where {} are needed",
@@ -224,8 +230,11 @@ impl State {
                     // SAFETY: the slice lies within the elements.
                     .map(|rank| Ok(unsafe { self.data_of(operation, rank)?.add(start * size) }))
                     .collect::<Result<Vec<_>>>()?;
+                let scales: Vec<f64> = (0..world_size)
+                    .map(|rank| f64::from_bits(self.ring.place(operation.number, rank).scale))
+                    .collect();
                 // SAFETY: step 2 gives this rank its slice of everyone's data, which lie in segments of different ranks.
-                unsafe { kernel::reduce(*kind, *op, &parts, end - start) }
+                unsafe { kernel::reduce(*kind, *op, &parts, &scales, end - start) }
             }
             Task::Broadcast { root } => {
                 let (from, to) =
