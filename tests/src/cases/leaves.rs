@@ -1,5 +1,6 @@
 //! Which parameters a backward reaches: not always the same, not always on all ranks.
 use std::path::Path;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail, ensure};
 use ddp_runtime::Scope;
@@ -7,6 +8,15 @@ use tch::nn::{self, Module, ModuleT, OptimizerConfig};
 use tch::{Device, Kind, Tensor};
 
 use super::compare::close;
+
+/// Features of every layer.
+fn width() -> i64 {
+    WIDTH.get().copied().unwrap_or(4)
+}
+
+static WIDTH: OnceLock<i64> = OnceLock::new();
+/// With so many a matrix is more than a MiB, and its gradient is reduced where autograd makes it.
+const LARGE: i64 = 370;
 
 /// A trunk and two heads.
 struct Net {
@@ -17,14 +27,15 @@ struct Net {
 
 impl Net {
     fn new(root: &nn::Path) -> Self {
-        let linear = |name: &str| nn::linear(root / name, 4, 4, Default::default());
+        let linear = |name: &str| nn::linear(root / name, width(), width(), Default::default());
         Self { trunk: linear("trunk"), left: linear("left"), right: linear("right") }
     }
 }
 
 fn input(rank: usize) -> Tensor {
-    let values: Vec<f64> = (0..8).map(|i| ((i + 8 * rank) as f64).sin()).collect();
-    Tensor::from_slice(&values).view([2, 4])
+    let all = 2 * width() as usize;
+    let values: Vec<f64> = (0..all).map(|i| ((i + all * rank) as f64).sin()).collect();
+    Tensor::from_slice(&values).view([2, width()])
 }
 
 fn double_store() -> (nn::VarStore, Net) {
@@ -192,7 +203,7 @@ fn unequal_weights() -> Result<()> {
     let rank = scope.rank();
     let start = |rank: usize| {
         tch::manual_seed(100 + rank as i64);
-        Tensor::randn([4, 3], (Kind::Double, Device::Cpu))
+        Tensor::randn([width(), width() - 1], (Kind::Double, Device::Cpu))
     };
     let loss = |w: &Tensor, rank: usize| input(rank).matmul(w).square().mean(Kind::Double);
     let mut w = start(rank).set_requires_grad(true);
@@ -336,6 +347,9 @@ fn clipping() -> Result<()> {
 }
 
 pub(super) fn run(args: &[String]) -> Result<()> {
+    if args.get(1).is_some_and(|size| size == "large") {
+        WIDTH.get_or_init(|| LARGE);
+    }
     match args.first().map(String::as_str) {
         Some("branch-by-rank") => branch_by_rank(),
         Some("unused-everywhere") => unused_everywhere(),
