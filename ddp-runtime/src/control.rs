@@ -5,7 +5,7 @@
 //! and never in a hang, or in a transport that reads one rank's message as another's.
 use tch::{Kind, Tensor};
 
-use crate::comm::{Communicator, Gloo, Work};
+use crate::comm::{Communicator, Work};
 use crate::error::{During, Error, Result};
 use crate::options::Uneven;
 use crate::trace;
@@ -199,17 +199,22 @@ pub(crate) struct PendingHeaders {
     _input: Tensor,
 }
 
-/// The channel for headers and small values, a Gloo group of its own.
+/// The channel for headers and small values: a transport of its own, on which no gradients are under way.
 pub(crate) struct Control {
-    comm: Gloo,
+    comm: Box<dyn Communicator>,
     world_size: usize,
     uneven: Uneven,
     sequence: i64,
 }
 
 impl Control {
-    pub(crate) fn new(comm: Gloo, world_size: usize, uneven: Uneven) -> Self {
+    pub(crate) fn new(comm: Box<dyn Communicator>, world_size: usize, uneven: Uneven) -> Self {
         Self { comm, world_size, uneven, sequence: 0 }
+    }
+
+    /// From now on over another transport. All ranks do, at the same point.
+    pub(crate) fn move_to(&mut self, comm: Box<dyn Communicator>) {
+        self.comm = comm;
     }
 
     /// Sends this rank's header and returns at once.

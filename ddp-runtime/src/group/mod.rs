@@ -71,7 +71,8 @@ impl Group {
             })
         };
         let over_all = |plane: &str| connect(plane, topology.rank, topology.world_size);
-        let mut control = Control::new(over_all("control")?, topology.world_size, options.uneven);
+        let over_sockets = Box::new(over_all("control")?);
+        let mut control = Control::new(over_sockets, topology.world_size, options.uneven);
         let data = data_plane(launch, options, &mut control, &watch, &connect)?;
         let wants_shared = one_host(launch) && options.backend != Backend::Gloo;
         let lane = if wants_shared { Lane::WantsShared } else { Lane::Control };

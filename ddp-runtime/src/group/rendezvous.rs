@@ -58,8 +58,15 @@ fn host_plane(
     let Topology { rank, world_size, .. } = launch.topology;
     let wanted = options.backend == Backend::Shm;
     if options.backend != Backend::Gloo && (wanted || one_host(launch)) {
-        match Shm::connect(control, watch, &Host { rank, ranks: 0..world_size })? {
-            Ok(shm) => return Ok(Box::new(shm)),
+        let place = Host { rank, ranks: 0..world_size };
+        match Shm::connect(control, watch, &place)? {
+            Ok(shm) => {
+                // Headers too, in an order of their own: over sockets they would take a hundred times as long.
+                if let Ok(headers) = shm.another(control, watch, &place)? {
+                    control.move_to(Box::new(headers));
+                }
+                return Ok(Box::new(shm));
+            }
             Err(why) if wanted => {
                 return Err(Error::setup("sharing memory between the ranks", why));
             }
