@@ -5,8 +5,9 @@
 //! 1. `begin`: the engine has found the leaves that the backward will reach. This rank posts a header with a hash of them
 //!    and goes on; where something about them is not settled yet (a leaf that has no place in a bucket, or whose value
 //!    was never compared), it waits for the others' headers first.
-//! 2. `ready`: a gradient is complete. It is moved into its bucket, times 1 / world size. When the headers are there and all
-//!    gradients of a run are, the run's all-reduce is launched, always in the order of the buckets, which all ranks share.
+//! 2. `ready`: a gradient is complete. It is moved into its bucket, times 1 / world size; a large one on the CPU is its bucket, and
+//!    is multiplied while it is reduced. When the headers are there and all gradients of a run are, the run's all-reduce is
+//!    launched, always in the order of the buckets, which all ranks share.
 //! 3. Headers that differ: the ranks reached different leaves. They agree on the union; a leaf that this rank did not reach
 //!    contributes what its gradient holds already, or zero.
 //! 4. `end`: what is not launched yet is, and everything is waited for. After that every `.grad` is the mean over all ranks.

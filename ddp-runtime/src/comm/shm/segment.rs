@@ -7,7 +7,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::bridge::BridgeError;
 
@@ -79,11 +81,11 @@ impl Segment {
     pub(super) fn new(bytes: usize, serial: u64) -> Result<Self, BridgeError> {
         let bytes = bytes.max(1).next_multiple_of(4096);
         let reserve = || {
-            let fd = rustix::fs::memfd_create("ddp", MemfdFlags::CLOEXEC)?;
+            let fd = memory_file()?;
             rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, bytes as u64)?;
             Ok(fd)
         };
-        let fd: OwnedFd = reserve().map_err(|error: rustix::io::Errno| {
+        let fd: OwnedFd = reserve().map_err(|error: Errno| {
             BridgeError::new(format!("reserving {bytes} bytes of shared memory: {error}"))
         })?;
         let mapping = Mapping::new(&fd, bytes)?;
@@ -101,6 +103,20 @@ impl Segment {
             fd: self.fd.as_raw_fd().unsigned_abs(),
             bytes: self.mapping.bytes as u64,
         }
+    }
+}
+
+/// A memory file. Each large gradient has one, and a process may have more of them than it may open files at first: then it takes
+/// what its hard limit allows.
+fn memory_file() -> Result<OwnedFd, Errno> {
+    let create = || rustix::fs::memfd_create("ddp", MemfdFlags::CLOEXEC);
+    match create() {
+        Err(Errno::MFILE) => {
+            let limit = getrlimit(Resource::Nofile);
+            setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
+            create()
+        }
+        other => other,
     }
 }
 
@@ -130,4 +146,22 @@ pub(super) fn open(pid: u32, ticket: Ticket) -> Result<Mapping, BridgeError> {
         )));
     }
     Mapping::new(&fd, ticket.bytes as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_segments_than_the_soft_limit_of_open_files() {
+        let before = getrlimit(Resource::Nofile);
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+        let few = Rlimit { current: Some(open + 200), ..before };
+        assert!(before.maximum.is_none_or(|most| most > open + 300));
+        setrlimit(Resource::Nofile, few).unwrap();
+        let segments: Vec<Segment> =
+            (0..240).map(|serial| Segment::new(4096, serial).unwrap()).collect();
+        assert_eq!(segments.len(), 240);
+        setrlimit(Resource::Nofile, before).unwrap();
+    }
 }
