@@ -23,6 +23,7 @@ use crate::inner::{Inner, check_options, share_order};
 use crate::options::Options;
 use crate::random;
 use crate::sync::Reducer;
+use crate::trace;
 use crate::vote;
 
 const ALONE: &str = "a collective or backward was reached inside a section that only one rank runs";
@@ -33,6 +34,7 @@ const OUT_OF_ALONE: &str =
 pub(crate) struct Session {
     topology: Topology,
     options: Options,
+    bucket_bytes: usize,
     thread: ThreadId,
     name: String,
     inner: Mutex<Inner>,
@@ -66,12 +68,15 @@ impl Session {
     ) -> Result<Arc<Self>> {
         let mut group = Group::connect(launch, generation, &options)?;
         check_options(&mut group, &options)?;
+        let bucket_bytes = group.bucket_bytes(&options)?;
+        trace::note_bucket_bytes(bucket_bytes);
         let choice = if options.sync_batch_norm { Choice::Synchronised } else { Choice::Local };
         let session = Arc::new(Self {
             topology: launch.topology,
             thread: std::thread::current().id(),
             name: name.to_owned(),
-            inner: Mutex::new(Inner { group, reducer: Reducer::new(&options) }),
+            inner: Mutex::new(Inner { group, reducer: Reducer::new(&options, bucket_bytes) }),
+            bucket_bytes,
             options,
             batch_norm: Mutex::new(Layers::new(choice)),
             batch_norm_kernel: Mutex::new(None),
@@ -119,6 +124,11 @@ impl Session {
     /// What the data plane is called.
     pub(crate) fn backend(&self) -> &'static str {
         self.lock().group.data().name()
+    }
+
+    /// The size of gradient buckets.
+    pub(crate) fn bucket_bytes(&self) -> usize {
+        self.bucket_bytes
     }
 
     /// Adds a store to those that are kept equal.

@@ -63,12 +63,12 @@ pub(crate) struct Reducer {
 }
 
 impl Reducer {
-    /// Nothing known yet.
-    pub(crate) fn new(options: &Options) -> Self {
+    /// Nothing known yet; buckets close at `bucket_bytes`.
+    pub(crate) fn new(options: &Options, bucket_bytes: usize) -> Self {
         Self {
             table: LeafTable::default(),
             stores: StoreSet::default(),
-            layout: Layout::new(options.bucket_bytes),
+            layout: Layout::new(bucket_bytes),
             walks: Vec::new(),
             plans: HashMap::new(),
             pass: None,
@@ -421,6 +421,7 @@ impl Reducer {
             };
             pass.launched.push(launched);
         }
+        group.progress(REDUCING)?;
         if trace::is_on() {
             // A timeline wants to know early when one has ended; errors come with the wait for it.
             for launched in &pass.launched {
@@ -429,7 +430,7 @@ impl Reducer {
                 }
             }
         }
-        group.progress(REDUCING)
+        Ok(())
     }
 
     fn never_arrived(&self, pass: &Pass) -> Error {
