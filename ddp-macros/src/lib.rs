@@ -167,10 +167,10 @@ use proc_macro::TokenStream;
 /// let options = Options { timeout: Duration::from_secs(300), ..Options::default() };
 /// ```
 ///
-/// **`bucket_mb = 25`**: the size of a gradient bucket, in MiB.
+/// **`bucket_mb = 25`**: the size of a gradient bucket, in MiB. Without it the ranks choose one that fits their transport.
 ///
 /// ```ignore
-/// let options = Options { bucket_bytes: 25 << 20, ..Options::default() };
+/// let options = Options { bucket_bytes: Some(25 << 20), ..Options::default() };
 /// ```
 ///
 /// **`compress = "none"`** (default), `"bf16"`, `"fp16"`, `"powersgd"`: the form in which gradients travel.

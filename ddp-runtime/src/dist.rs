@@ -31,6 +31,12 @@ pub fn backend() -> Option<&'static str> {
     session::current().map(|session| session.backend())
 }
 
+/// The size of gradient buckets in the current scope, in bytes: what [`Options::bucket_bytes`](crate::Options) says, or what the ranks
+/// chose. `None` where one process is alone.
+pub fn bucket_bytes() -> Option<usize> {
+    session::current().map(|session| session.bucket_bytes())
+}
+
 /// Waits until all ranks are here.
 ///
 /// # Errors

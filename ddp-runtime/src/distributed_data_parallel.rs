@@ -42,7 +42,7 @@ use crate::scope::{self, Scope};
 /// | `find_unused_parameters` | not needed: each backward's parameters are known before it runs |
 /// | `gradient_as_bucket_view` | always |
 /// | `static_graph` | not needed |
-/// | `bucket_cap_mb` | [`Options::bucket_bytes`](crate::Options) |
+/// | `bucket_cap_mb` | [`Options::bucket_bytes`](crate::Options); chosen by a measurement unless it is said |
 /// | `process_group` | the scope's |
 /// | `model.module` | [`module`](Self::module) |
 /// | `model.no_sync()` | [`no_sync`](Self::no_sync) |

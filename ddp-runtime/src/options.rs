@@ -146,8 +146,12 @@ pub struct Options {
     pub timeout: Duration,
     /// The seed of the order of shared data, and of what `manual_seed` leaves open. `DDP_SEED`.
     pub seed: u64,
-    /// The size of a gradient bucket in bytes, the first one excepted. `DDP_BUCKET_MB`, in MiB.
-    pub bucket_bytes: usize,
+    /// The size of a gradient bucket in bytes, the first one excepted, which is at most 1 MiB. `DDP_BUCKET_MB`, in MiB.
+    ///
+    /// `None`: the ranks measure their transport when the scope begins, and all take the smallest power of two, from 8 MiB to
+    /// 25 MiB, at which its latency is at most a twentieth of a bucket's time; on hosts with GPUs it is 25 MiB. What was chosen
+    /// is [`dist::bucket_bytes`](crate::dist::bucket_bytes).
+    pub bucket_bytes: Option<usize>,
     /// How many backwards make a group, in which the last one averages what all of them have accumulated; at least 1.
     /// `DDP_ACCUMULATE`.
     ///
@@ -181,7 +185,7 @@ impl Default for Options {
             loss: Loss::Mean,
             timeout: Duration::from_secs(300),
             seed: 0,
-            bucket_bytes: 25 << 20,
+            bucket_bytes: None,
             accumulate: 1,
             uneven: Uneven::Error,
             compress: Compress::None,
@@ -224,6 +228,9 @@ impl Options {
     pub(crate) fn shared(&self) -> String {
         let Self { batch, loss, seed, bucket_bytes, accumulate, uneven, .. } = self;
         let Self { compress, debug, sync_batch_norm, .. } = self;
+        // What is chosen is compared when it is.
+        let bucket_bytes =
+            bucket_bytes.map_or_else(|| "chosen".to_owned(), |bytes| bytes.to_string());
         format!(
             "batch = {batch:?}\nloss = {loss:?}\nseed = {seed}\nbucket_bytes = {bucket_bytes}\naccumulate = {accumulate}\n\
              uneven = {uneven:?}\ncompress = {compress:?}\ndebug = {debug:?}\nsync_batch_norm = {sync_batch_norm}"
@@ -248,7 +255,7 @@ impl Options {
             self.seed = value.parse().map_err(|_| wrong(names::DDP_SEED, &value, WHOLE_NUMBER))?;
         }
         if let Some(value) = get(names::DDP_BUCKET_MB) {
-            self.bucket_bytes = parse_mebibytes(names::DDP_BUCKET_MB, &value)?;
+            self.bucket_bytes = Some(parse_mebibytes(names::DDP_BUCKET_MB, &value)?);
         }
         if let Some(value) = get(names::DDP_ACCUMULATE) {
             self.accumulate = parse_accumulate(names::DDP_ACCUMULATE, &value)?;
@@ -420,7 +427,7 @@ mod tests {
         assert_eq!(with("DDP_LOSS", "sum").unwrap().loss, Loss::Sum);
         assert_eq!(with("DDP_TIMEOUT", "1.5").unwrap().timeout, Duration::from_millis(1500));
         assert_eq!(with("DDP_SEED", "7").unwrap().seed, 7);
-        assert_eq!(with("DDP_BUCKET_MB", "0.5").unwrap().bucket_bytes, 1 << 19);
+        assert_eq!(with("DDP_BUCKET_MB", "0.5").unwrap().bucket_bytes, Some(1 << 19));
         assert_eq!(with("DDP_ACCUMULATE", "4").unwrap().accumulate, 4);
         assert_eq!(with("DDP_COMPRESS", "powersgd").unwrap().compress, Compress::PowerSgd);
         assert_eq!(with("DDP_DEBUG", "checksum").unwrap().debug, Debug::Checksum { every: 100 });

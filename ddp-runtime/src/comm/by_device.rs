@@ -31,6 +31,10 @@ impl Communicator for ByDevice {
         "nccl"
     }
 
+    fn reaches_gpus(&self) -> bool {
+        true
+    }
+
     fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Started {
         self.of(tensor).all_reduce(tensor, op)
     }

@@ -59,6 +59,10 @@ pub(crate) trait Work: Send {
 pub(crate) trait Communicator: Send {
     /// What it is called.
     fn name(&self) -> &'static str;
+    /// Whether it carries what lies on GPUs.
+    fn reaches_gpus(&self) -> bool {
+        false
+    }
     /// Combines a contiguous tensor over all ranks, in place.
     fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Box<dyn Work>, BridgeError>;
     /// Sums over all ranks, in place, this rank's contiguous tensor of floating-point numbers times `scale`, which need not be

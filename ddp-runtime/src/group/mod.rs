@@ -2,6 +2,7 @@
 //!
 //! The store outlives a scope, since rank 0 may serve it for several of them; the connections do not: they close when the
 //! scope ends, so that the other ranks notice at once if it ended early.
+mod bucket_size;
 mod operations;
 mod rendezvous;
 

@@ -30,6 +30,7 @@ pub use crate::data::{BatchSize, DataError, SplitBatch};
 pub use crate::options::Batch;
 pub use crate::output::{Level, bar, dbg, eprint, eprintln, logs, print, println};
 pub use crate::random::manual_seed;
+pub use crate::trace::pause_timeline;
 pub use bars::{HideBar, HideNothing};
 pub use dealt::{DealtOut, batches};
 pub use files::new_folder;
@@ -98,7 +99,7 @@ impl Options {
     #[must_use]
     pub fn bucket_mb(self, mebibytes: f64) -> Self {
         self.set(options::mebibytes("bucket_mb", mebibytes), |options, value| {
-            options.bucket_bytes = value
+            options.bucket_bytes = Some(value)
         })
     }
 

@@ -23,7 +23,8 @@ use crate::hook::CommHook;
 use crate::inner::{Inner, check_options, share_order};
 use crate::options::Options;
 use crate::random;
-use crate::sync::Reducer;
+use crate::sync::{Layout, Reducer};
+use crate::trace;
 use crate::vote;
 
 const ALONE: &str = "a collective or backward was reached inside a section that only one rank runs";
@@ -34,6 +35,7 @@ const OUT_OF_ALONE: &str =
 pub(crate) struct Session {
     topology: Topology,
     options: Options,
+    bucket_bytes: usize,
     thread: ThreadId,
     name: String,
     inner: Mutex<Inner>,
@@ -67,13 +69,19 @@ impl Session {
     ) -> Result<Arc<Self>> {
         let mut group = Group::connect(launch, generation, &options)?;
         check_options(&mut group, &options)?;
+        let bucket_bytes = group.bucket_bytes(&options)?;
+        trace::note_bucket_bytes(bucket_bytes);
         let choice = if options.sync_batch_norm { Choice::Synchronised } else { Choice::Local };
         let memory = group.data().gradient_memory();
         let session = Arc::new(Self {
             topology: launch.topology,
             thread: std::thread::current().id(),
             name: name.to_owned(),
-            inner: Mutex::new(Inner { group, reducer: Reducer::new(&options, memory) }),
+            inner: Mutex::new(Inner {
+                group,
+                reducer: Reducer::new(&options, Layout::new(bucket_bytes, memory)),
+            }),
+            bucket_bytes,
             options,
             batch_norm: Mutex::new(Layers::new(choice)),
             batch_norm_kernel: Mutex::new(None),
@@ -126,6 +134,11 @@ impl Session {
     /// Memory in which backwards make large gradients, if the data plane has any.
     pub(crate) fn gradient_memory(&self) -> Option<Arc<GradientMemory>> {
         self.lock().group.data().gradient_memory()
+    }
+
+    /// The size of gradient buckets.
+    pub(crate) fn bucket_bytes(&self) -> usize {
+        self.bucket_bytes
     }
 
     /// Adds a store to those that are kept equal.

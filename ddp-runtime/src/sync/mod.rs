@@ -21,5 +21,6 @@ mod settle;
 mod stores;
 mod walks;
 
+pub(crate) use layout::Layout;
 pub(crate) use leaf::identity;
 pub(crate) use reducer::Reducer;

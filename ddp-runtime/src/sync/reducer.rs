@@ -23,7 +23,6 @@ use std::sync::Arc;
 use tch::Tensor;
 
 use crate::bridge::{BackwardKind, GradState};
-use crate::comm::GradientMemory;
 use crate::control::{Header, Operation};
 use crate::data::weight::Counts;
 use crate::error::{During, Error, Result};
@@ -64,12 +63,12 @@ pub(crate) struct Reducer {
 }
 
 impl Reducer {
-    /// Nothing known yet. Large gradients stay in `memory`, if the transport has any for them.
-    pub(crate) fn new(options: &Options, memory: Option<Arc<GradientMemory>>) -> Self {
+    /// Nothing known yet; buckets lie in `layout`.
+    pub(crate) fn new(options: &Options, layout: Layout) -> Self {
         Self {
             table: LeafTable::default(),
             stores: StoreSet::default(),
-            layout: Layout::new(options.bucket_bytes, memory),
+            layout,
             walks: Vec::new(),
             plans: HashMap::new(),
             pass: None,
@@ -429,6 +428,7 @@ impl Reducer {
             };
             pass.launched.push(launched);
         }
+        group.progress(REDUCING)?;
         if trace::is_on() {
             // A timeline wants to know early when one has ended; errors come with the wait for it.
             for launched in &pass.launched {
@@ -437,7 +437,7 @@ impl Reducer {
                 }
             }
         }
-        group.progress(REDUCING)
+        Ok(())
     }
 
     fn never_arrived(&self, pass: &Pass) -> Error {

@@ -11,8 +11,8 @@ const PROGRAM: u32 = 0;
 /// The row of the moments at which buckets are complete.
 const BUCKETS: u32 = 1;
 
-/// The whole file.
-pub(super) fn document(ranks: &[Timeline]) -> String {
+/// The whole file. Gradient buckets close at so many bytes.
+pub(super) fn document(ranks: &[Timeline], bucket_bytes: usize) -> String {
     let first = ranks.iter().flat_map(|rank| &rank.events).map(|event| event.start).min();
     let mut file = Writer { text: String::from("{\"traceEvents\":[\n"), zero: first.unwrap_or(0) };
     for timeline in ranks {
@@ -20,7 +20,11 @@ pub(super) fn document(ranks: &[Timeline]) -> String {
     }
     // JSON has no comma after the last one.
     file.text.truncate(file.text.trim_end_matches(",\n").len());
-    file.text.push_str("\n],\n\"displayTimeUnit\":\"ms\"}\n");
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        file.text,
+        "\n],\n\"otherData\":{{\"bucket_bytes\":{bucket_bytes}}},\n\"displayTimeUnit\":\"ms\"}}"
+    );
     file.text
 }
 
@@ -174,8 +178,9 @@ mod tests {
             left_out: rank as u64,
             totals: Totals::default(),
         };
-        let text = document(&[timeline(0), timeline(1)]);
+        let text = document(&[timeline(0), timeline(1)], 4096);
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(json["otherData"]["bucket_bytes"], 4096);
         let listed = json["traceEvents"].as_array().unwrap();
         let of = |phase: &str| listed.iter().filter(|event| event["ph"] == phase).count();
         assert_eq!([of("X"), of("i"), of("b"), of("e"), of("M")], [4, 2, 2, 2, 6]);

@@ -121,6 +121,8 @@ struct Recorder {
     offset: i64,
     /// When the backward under way began.
     backward: Option<u64>,
+    /// The size of gradient buckets.
+    bucket_bytes: usize,
 }
 
 static ON: AtomicBool = AtomicBool::new(false);
@@ -155,9 +157,23 @@ pub(crate) fn start(
         totals: Totals::default(),
         offset,
         backward: None,
+        bucket_bytes: 0,
     });
     ON.store(true, Ordering::Relaxed);
     Ok(())
+}
+
+/// Gradient buckets close at so many bytes.
+pub(crate) fn note_bucket_bytes(bytes: usize) {
+    if let Some(recorder) = &mut *recorder() {
+        recorder.bucket_bytes = bytes;
+    }
+}
+
+/// Between two steps: stops recording until it is told to go on. What a timeline costs can be measured so, within one run.
+pub fn pause_timeline(paused: bool) {
+    let recording = recorder().is_some();
+    ON.store(recording && !paused, Ordering::Relaxed);
 }
 
 /// `trace.json` for the first group of a process, `trace.1.json` for the next.
@@ -263,6 +279,10 @@ impl Traced {
 
 impl Work for Traced {
     fn is_done(&self) -> std::result::Result<bool, BridgeError> {
+        // Each hook asks all works that it has launched: those that have ended need not be asked again.
+        if self.seen.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
         self.work.is_done().map(|done| self.note(done))
     }
 
@@ -299,7 +319,7 @@ pub(crate) fn finish(control: &Control, watch: &Watch, traced: &[bool]) -> Resul
             "start all ranks from one and the same binary",
         ));
     };
-    write(&recorder.path, &ranks);
+    write(&recorder.path, &ranks, recorder.bucket_bytes);
     let totals: Vec<Totals> = ranks.iter().map(|rank| rank.totals).collect();
     output::notice(format_args!("{}", summary::line(&totals)));
     Ok(())
@@ -316,12 +336,13 @@ pub(crate) fn abandon() {
         left_out: recorder.left_out,
         totals: recorder.totals,
     };
-    write(&with_part(&recorder.path, &format!("rank{rank}")), &[own]);
+    let path = with_part(&recorder.path, &format!("rank{rank}"));
+    write(&path, &[own], recorder.bucket_bytes);
 }
 
 /// A timeline that cannot be written is no reason to lose a training run.
-fn write(path: &Path, ranks: &[Timeline]) {
-    match std::fs::write(path, chrome::document(ranks)) {
+fn write(path: &Path, ranks: &[Timeline], bucket_bytes: usize) {
+    match std::fs::write(path, chrome::document(ranks, bucket_bytes)) {
         Ok(()) => output::notice(format_args!("timeline in {}", path.display())),
         Err(error) => {
             output::notice(format_args!("no timeline: writing {}: {error}", path.display()));
@@ -405,6 +426,7 @@ mod tests {
             totals: Totals::default(),
             offset: 0,
             backward: None,
+            bucket_bytes: 0,
         };
         for step in 1..=5 {
             recorder.add(Event { kind: Kind::Backward, start: step * 10, end: step * 10 + 5 });

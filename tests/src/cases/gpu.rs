@@ -30,7 +30,7 @@ fn settle(device: Device) {
 /// Convolutions and linear layers in f64, whose gradients on W ranks are those of one process on the joined batch.
 fn gradients() -> Result<()> {
     const BATCH: i64 = 6;
-    let options = Options { bucket_bytes: 4096, ..Options::default() };
+    let options = Options { bucket_bytes: Some(4096), ..Options::default() };
     let scope = Scope::with_options("gpu", options)?;
     let device = scope.device();
     let build = || {
@@ -137,7 +137,7 @@ fn batch_norm_in(kind: Kind, limit: f64) -> Result<()> {
 
 /// Gradients that are known exactly, while work of random length keeps the streams of the ranks apart.
 fn race(rounds: u32) -> Result<()> {
-    let options = Options { bucket_bytes: 64 << 10, ..Options::default() };
+    let options = Options { bucket_bytes: Some(64 << 10), ..Options::default() };
     let scope = Scope::with_options("gpu", options)?;
     let device = scope.device();
     let vs = nn::VarStore::new(device);

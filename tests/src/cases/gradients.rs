@@ -1,6 +1,6 @@
 //! Gradients on W ranks equal those of one process on the joined batch, which libtorch itself computes.
-use anyhow::{Result, bail};
-use ddp_runtime::Scope;
+use anyhow::{Result, bail, ensure};
+use ddp_runtime::{Scope, dist};
 use tch::nn::{self, Module, ModuleT, RNN};
 use tch::{Device, Kind, Tensor};
 
@@ -33,6 +33,22 @@ fn mlp() -> Model {
         .add(nn::linear(root / "mid", 64, 64, Default::default()))
         .add_fn(Tensor::relu)
         .add(nn::linear(root / "out", 64, 5, Default::default()));
+    let loss = move |x: &Tensor, y: &Tensor| cross_entropy(&net.forward(x), y);
+    Model { store, loss: Box::new(loss), input: vec![20] }
+}
+
+/// Several buckets of any size that is chosen.
+fn wide() -> Model {
+    let store = nn::VarStore::new(Device::Cpu);
+    let root = &store.root();
+    let net = nn::seq()
+        .add(nn::linear(root / "in", 20, 900, Default::default()))
+        .add_fn(Tensor::tanh)
+        .add(nn::linear(root / "mid1", 900, 900, Default::default()))
+        .add_fn(Tensor::tanh)
+        .add(nn::linear(root / "mid2", 900, 900, Default::default()))
+        .add_fn(Tensor::tanh)
+        .add(nn::linear(root / "out", 900, 5, Default::default()));
     let loss = move |x: &Tensor, y: &Tensor| cross_entropy(&net.forward(x), y);
     Model { store, loss: Box::new(loss), input: vec![20] }
 }
@@ -116,9 +132,15 @@ fn zero(model: &Model) {
 }
 
 pub(super) fn run(args: &[String]) -> Result<()> {
-    let [name, kind] = args else { bail!("expected a model and a dtype, got {args:?}") };
+    // Small buckets, so that the models here fill several.
+    let (name, kind, bucket_bytes) = match args {
+        [name, kind] => (name, kind, Some(4096)),
+        [name, kind, chosen] if chosen == "chosen" => (name, kind, None),
+        _ => bail!("expected a model and a dtype, got {args:?}"),
+    };
     let build: fn() -> Model = match name.as_str() {
         "mlp" => mlp,
+        "wide" => wide,
         "conv" => conv,
         "lstm" => lstm,
         "transformer" => transformer,
@@ -134,9 +156,9 @@ pub(super) fn run(args: &[String]) -> Result<()> {
         model.store.double();
         reference.store.double();
     }
-    // Small buckets, so that the models here fill several.
-    let options = ddp_runtime::Options { bucket_bytes: 4096, ..Default::default() };
+    let options = ddp_runtime::Options { bucket_bytes, ..Default::default() };
     let scope = Scope::with_options("gradients", options)?;
+    same_buckets(bucket_bytes)?;
     scope.register(&model.store)?;
     reference.store.copy(&model.store)?;
     let (x, y) = joined_batch(&model, scope.world_size() as i64, kind);
@@ -156,6 +178,18 @@ pub(super) fn run(args: &[String]) -> Result<()> {
     let twice: Vec<Tensor> = expected.iter().map(|gradient| gradient * 2).collect();
     close(&format!("{name} accumulated"), &gradients(&model), &twice, limit)?;
     scope.finish()?;
+    Ok(())
+}
+
+/// All ranks have buckets of one size, the one asked for where one was.
+fn same_buckets(asked: Option<usize>) -> Result<()> {
+    let all = dist::all_gather_object(&dist::bucket_bytes())?;
+    let right = |found: &Option<usize>| match asked {
+        Some(_) => *found == asked,
+        None => found.is_some_and(|bytes| (1 << 20..=25 << 20).contains(&bytes)),
+    };
+    ensure!(all.iter().all(|found| *found == all[0] && right(found)), "sizes of buckets: {all:?}");
+    println!("buckets of {:?}", all[0]);
     Ok(())
 }
 

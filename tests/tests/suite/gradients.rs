@@ -2,9 +2,15 @@
 use crate::worker;
 
 fn check(model: &str, kind: &str) {
-    for ranks in [2, 3, 4] {
+    over_both(&[model, kind], &[2, 3, 4]);
+}
+
+fn over_both(args: &[&str], ranks: &[usize]) {
+    let model = args[0];
+    for &ranks in ranks {
         for backend in ["gloo", "shm"] {
-            let job = worker("gradients").arg(model).arg(kind).env("DDP_BACKEND", backend);
+            let job = args.iter().fold(worker("gradients"), |job, arg| job.arg(*arg));
+            let job = job.env("DDP_BACKEND", backend);
             let outcome = job.ranks(ranks).run().success();
             let line = format!("{model} accumulated:");
             for rank in &outcome.ranks {
@@ -12,6 +18,11 @@ fn check(model: &str, kind: &str) {
             }
         }
     }
+}
+
+#[test]
+fn without_a_size_all_ranks_choose_the_same_and_gradients_are_right() {
+    over_both(&["wide", "f64", "chosen"], &[2, 3]);
 }
 
 macro_rules! models {

@@ -4,8 +4,9 @@
 //! forward, zero_grad, backward (with the all-reduce of the gradients where there are ranks) and SGD's step, on one batch
 //! a rank that stays the same. `start_s` is from the time in BENCH_STARTED (seconds since 1970) to the end of the first
 //! step, `peak_mib` the largest resident memory of a rank (VmHWM), the mean over the ranks. `--plain` trains without the
-//! attribute.
+//! attribute; `--alternate` measures what it, or a timeline, adds to a step.
 
+mod alternate;
 mod models;
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -32,6 +33,9 @@ struct Args {
     /// Leave out the attribute
     #[arg(long)]
     plain: bool,
+    /// Measure steps with and without this in turn
+    #[arg(long, conflicts_with = "plain")]
+    alternate: Option<alternate::What>,
 }
 
 /// The fewest and the most measured steps.
@@ -106,5 +110,9 @@ fn median(values: &mut [f64]) -> f64 {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    if args.plain { plain(&args) } else { train(&args) }
+    match args.alternate {
+        Some(what) => alternate::run(what, &args),
+        None if args.plain => plain(&args),
+        None => train(&args),
+    }
 }
