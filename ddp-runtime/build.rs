@@ -37,6 +37,7 @@ fn compile(lib: &Path) {
         "cuda.cc",
         "engine.cc",
         "batch_norm.cc",
+        "fused_batch_norm.cc",
         "replicate.cc",
         "amp.cc",
         "optimizer.cc",

@@ -16,7 +16,7 @@ mod two_level;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::bridge::BridgeError;
 
@@ -59,6 +59,10 @@ pub(crate) trait Work: Send {
 pub(crate) trait Communicator: Send {
     /// What it is called.
     fn name(&self) -> &'static str;
+    /// Where what it serves lies, beside tensors of the host.
+    fn device(&self) -> Device {
+        Device::Cpu
+    }
     /// Combines a contiguous tensor over all ranks, in place.
     fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Box<dyn Work>, BridgeError>;
     /// Whether [`ReduceOp::Avg`] gives the mean of such a tensor; otherwise it gives the sum.
