@@ -99,6 +99,8 @@ impl Layers {
         let same = |known: &Known| known.variables.ptr_eq(&variables);
         self.stores.iter().position(same).unwrap_or_else(|| {
             self.stores.push(Known { variables, choice: None });
+            // Another one may be gone, and have had as many variables.
+            self.looked_through = 0;
             self.stores.len() - 1
         })
     }
@@ -320,6 +322,17 @@ mod tests {
         assert_eq!(number(&mut layers, &first.running_mean), Some(before));
         layers.choose(&store, Choice::Local);
         assert_eq!(number(&mut layers, &late.running_mean), None);
+    }
+
+    #[test]
+    fn a_layer_in_place_of_one_that_is_gone_is_found() {
+        let mut layers = Layers::new(Choice::Local);
+        for _ in 0..2 {
+            let store = nn::VarStore::new(Device::Cpu);
+            let norm = nn::batch_norm1d(store.root() / "bn", 3, Default::default());
+            layers.choose(&store, Choice::Synchronised);
+            assert!(number(&mut layers, &norm.running_mean).is_some());
+        }
     }
 
     #[test]
