@@ -218,7 +218,9 @@ fn reduced() -> Result<()> {
             .map(|tensor| tensor.to_kind(Kind::Double))
             .collect();
         let what = format!("{input:?} beside {parameters:?}");
-        close(&what, &found, &[rows(&expected), rows(&whole[0]), mean], 2e-2)?;
+        // Beside parameters of 16 bits the CPU's kernels take statistics of 16 bits too.
+        let limit = if input == Kind::Half { 5e-3 } else { 4e-2 };
+        close(&what, &found, &[rows(&expected), rows(&whole[0]), mean], limit)?;
     }
     Ok(scope.finish()?)
 }

@@ -82,7 +82,7 @@ fn one_store_may_be_synchronised_alone() {
 }
 
 #[test]
-fn inputs_of_16_bits_are_computed_in_32() {
+fn inputs_of_16_bits_follow_one_process() {
     holds("reduced");
 }
 
