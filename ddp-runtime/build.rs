@@ -38,6 +38,7 @@ fn compile(lib: &Path) {
         "engine.cc",
         "lend.cc",
         "batch_norm.cc",
+        "fused_batch_norm.cc",
         "replicate.cc",
         "amp.cc",
         "optimizer.cc",

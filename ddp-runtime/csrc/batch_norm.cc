@@ -3,7 +3,8 @@
 // It is registered while a scope wants it. What a scope does not synchronise (evaluation, other layers) goes on to libtorch's own
 // batch_norm, and so does what instance_norm makes of itself by calling batch_norm: a kernel of its own marks that stretch.
 //
-// The formulas are those of torch.nn.SyncBatchNorm. What one rank computes is computed by libtorch's kernels: statistics by
+// The formulas are those of torch.nn.SyncBatchNorm. Where libtorch has fused kernels for them, which is on GPUs, those compute
+// (fused_batch_norm.cc). Elsewhere what one rank computes is computed by libtorch's other kernels: statistics by
 // batch_norm_update_stats, which sums in double; the output and its part of the gradient by native_batch_norm with given
 // statistics. What the ranks add is theirs (`forward` and `backward` of the callbacks), in double.
 #include <ATen/ATen.h>
@@ -23,10 +24,14 @@
 #include "batch_norm.h"
 #include "error.h"
 
+using ddp::check_callback;
 using ddp::guarded;
+using ddp::is_defined;
+using ddp::laid_out;
+using ddp::OptionalTensor;
+using ddp::ranks;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-using OptionalTensor = std::optional<at::Tensor>;
 
 struct DdpBatchNorm {
   std::vector<std::unique_ptr<torch::Library>> kernels;
@@ -37,22 +42,6 @@ namespace {
 std::atomic<const DdpBatchNormCallbacks*> callbacks{nullptr};
 
 thread_local bool inside_instance_norm = false;
-
-const DdpBatchNormCallbacks& ranks() {
-  const auto* found = callbacks.load(std::memory_order_acquire);
-  TORCH_CHECK(found != nullptr, "the backward of a synchronised batch_norm came after its scope had ended");
-  return *found;
-}
-
-void check(int status) {
-  if (status != 0) {
-    ddp::throw_kept_error();
-  }
-}
-
-bool is_defined(const OptionalTensor& tensor) {
-  return tensor.has_value() && tensor->defined();
-}
 
 // A contiguous copy on the CPU, which the ranks read and write.
 at::Tensor to_host(const at::Tensor& values) {
@@ -93,12 +82,11 @@ Statistics joint_statistics(const at::Tensor& input, uint64_t layer) {
     joint.variance = at::zeros({channels}, at::kDouble);
   } else {
     const auto values = input.detach().to(at_least_float(input.scalar_type()));
-    const auto own = at::batch_norm_update_stats(
-        values.contiguous(values.suggest_memory_format()), std::nullopt, std::nullopt, 0.0);
+    const auto own = at::batch_norm_update_stats(laid_out(values), std::nullopt, std::nullopt, 0.0);
     joint.mean = to_host(std::get<0>(own));
     joint.variance = to_host(std::get<1>(own));
   }
-  check(ranks().forward(
+  check_callback(ranks().forward(
       layer,
       static_cast<size_t>(channels),
       &joint.count,
@@ -140,10 +128,7 @@ class SyncBatchNorm : public torch::autograd::Function<SyncBatchNorm> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
-    TORCH_CHECK(
-        !at::GradMode::is_enabled(),
-        "second derivatives through a synchronised batch_norm are not available; keep its variable store local with "
-        "`local_batch_norm`");
+    ddp::check_first_derivative();
     const auto saved = ctx->get_saved_variables();
     const auto& weight = saved[1];
     Gradients own = own_gradients(ctx, saved, gradients[0]);
@@ -195,7 +180,7 @@ class SyncBatchNorm : public torch::autograd::Function<SyncBatchNorm> {
   static void add_the_other_ranks(AutogradContext* ctx, const variable_list& saved, Gradients& own) {
     auto sums = to_host(own.bias);
     auto products = to_host(own.weight);
-    check(ranks().backward(
+    check_callback(ranks().backward(
         static_cast<uint64_t>(ctx->saved_data["layer"].toInt()),
         static_cast<size_t>(sums.numel()),
         sums.mutable_data_ptr<double>(),
@@ -237,7 +222,7 @@ uint64_t selected(const OptionalTensor& running_mean) {
     return 0;
   }
   uint64_t layer = 0;
-  check(found->select(
+  check_callback(found->select(
       is_defined(running_mean) ? reinterpret_cast<uintptr_t>(running_mean->unsafeGetTensorImpl()) : 0,
       &layer));
   return layer;
@@ -258,6 +243,10 @@ at::Tensor batch_norm(
   if (layer == 0) {
     return at::compositeimplicitautograd::batch_norm(
         input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled);
+  }
+  if (ddp::has_fused_batch_norm(input)) {
+    return ddp::fused_batch_norm(
+        {input, weight, bias, running_mean, running_var, momentum, eps, layer});
   }
   at::Tensor mean, variance;
   double count = 0.0;
@@ -297,8 +286,31 @@ at::Tensor instance_norm(
 
 } // namespace
 
+const DdpBatchNormCallbacks& ddp::ranks() {
+  const auto* found = callbacks.load(std::memory_order_acquire);
+  TORCH_CHECK(found != nullptr, "the backward of a synchronised batch_norm came after its scope had ended");
+  return *found;
+}
+
+void ddp::check_callback(int status) {
+  if (status != 0) {
+    throw_kept_error();
+  }
+}
+
+void ddp::check_first_derivative() {
+  TORCH_CHECK(
+      !at::GradMode::is_enabled(),
+      "second derivatives through a synchronised batch_norm are not available; keep its variable store local with "
+      "`local_batch_norm`");
+}
+
+at::Tensor ddp::laid_out(const at::Tensor& values) {
+  return values.contiguous(values.suggest_memory_format());
+}
+
 bool ddp::is_batch_norm(const torch::autograd::Node& node) {
-  return typeid(node) == typeid(torch::autograd::CppNode<SyncBatchNorm>);
+  return is_fused_batch_norm(node) || typeid(node) == typeid(torch::autograd::CppNode<SyncBatchNorm>);
 }
 
 bool ddp::exchanges_in_backward(const torch::autograd::Node& node) {

@@ -129,14 +129,15 @@ int ddp_cuda_current_stream(int ordinal, void** out);
 typedef struct {
   void* context;
   // A backward is about to begin. `leaves` are the parameters that it will reach (borrowed, in the order of the walk) and
-  // `identities` what tells them apart. `batch_norms` counts the synchronised layers on the way. `may_leave_undefined`: some
-  // leaves may end without a gradient. `scale` is to be applied to the gradients at the roots.
+  // `identities` what tells them apart. `batch_norms` counts the synchronised layers on the way, and `fused_batch_norms`
+  // those among them with fused kernels. `may_leave_undefined`: some leaves may end without a gradient. `scale` is to be applied to the gradients at the roots.
   int (*begin)(
       void* context,
       const DdpTensor* leaves,
       const uintptr_t* identities,
       size_t count,
       size_t batch_norms,
+      size_t fused_batch_norms,
       int create_graph,
       int may_leave_undefined,
       double* scale);
@@ -154,7 +155,7 @@ int ddp_engine_route(const DdpCallbacks* callbacks);
 int ddp_leaf_watch(DdpTensor tensor, uint32_t id, DdpLeaf** out);
 void ddp_leaf_free(DdpLeaf* leaf);
 
-// ---- batch_norm.cc: batch normalisation over all ranks
+// ---- batch_norm.cc, fused_batch_norm.cc: batch normalisation over all ranks
 typedef struct {
   // `layer` becomes the number of the layer whose running means are the tensor with this identity (0: it has none) where its
   // training is to be synchronised, else 0. On any thread.
@@ -163,6 +164,11 @@ typedef struct {
   int (*forward)(uint64_t layer, size_t channels, double* count, double* means, double* variances);
   // Turns this rank's sums over values, of gradients and of gradients times normalised inputs, into those of all ranks.
   int (*backward)(uint64_t layer, size_t channels, double* sums, double* products);
+  // With fused kernels: `own` (2 * channels + 1 values, on their device) of each rank whose `count` of values a channel is not 0
+  // makes a row of `rows`, in the order of the ranks. The device is not waited for.
+  int (*gather)(uint64_t layer, size_t channels, int64_t count, DdpTensor own, DdpTensor* rows);
+  // With fused kernels: adds up `sums` (2 * channels values, on their device) over all ranks, in place. As `gather`.
+  int (*add_up)(uint64_t layer, size_t channels, DdpTensor sums);
 } DdpBatchNormCallbacks;
 // Until ddp_batch_norm_remove(), batch_norm asks `callbacks`, which must live as long. One at a time.
 int ddp_batch_norm_install(const DdpBatchNormCallbacks* callbacks, DdpBatchNorm** out);

@@ -47,6 +47,8 @@ struct Reached {
   bool may_leave_undefined = false;
   // Layers on the way whose backward is a collective.
   size_t batch_norms = 0;
+  // Those among them with fused kernels.
+  size_t fused_batch_norms = 0;
 };
 
 // Whether a node may hand on no gradient at all where it got one. libtorch's own do so in few places (a norm of order 0, a
@@ -100,6 +102,7 @@ Reached reached_leaves(
     }
     if (ddp::exchanges_in_backward(*node)) {
       ++reached.batch_norms;
+      reached.fused_batch_norms += ddp::is_fused_batch_norm(*node) ? 1 : 0;
     }
     reached.may_leave_undefined = reached.may_leave_undefined || may_leave_undefined(*node);
     for (const auto& edge : node->next_edges()) {
@@ -137,6 +140,7 @@ class SynchronisingEngine : public Engine {
         reached.identities.data(),
         reached.leaves.size(),
         reached.batch_norms,
+        reached.fused_batch_norms,
         create_graph ? 1 : 0,
         reached.may_leave_undefined ? 1 : 0,
         &scale));

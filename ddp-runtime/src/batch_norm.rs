@@ -6,8 +6,9 @@
 //! without it, those of stores given to [`sync_batch_norm`]. Evaluation, `instance_norm` and all else are libtorch's own.
 //!
 //! Each forward and backward of a layer is one collective, announced on the control plane like any other: a backward settles its
-//! headers before, so that all ranks send the same messages in the same order. The values travel on a lane of their own
-//! (`Group::exchange_in_pass`), where no bucket is under way.
+//! headers before, so that all ranks send the same messages in the same order. On the CPU the values travel there too
+//! (`group/in_pass.rs`), where no bucket is under way. On GPUs libtorch's fused kernels compute, and what they exchange
+//! stays on the device: it goes by the data plane, among the buckets. See Note [Buckets and layers] (`sync/reducer.rs`).
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -98,6 +99,8 @@ impl Layers {
         let same = |known: &Known| known.variables.ptr_eq(&variables);
         self.stores.iter().position(same).unwrap_or_else(|| {
             self.stores.push(Known { variables, choice: None });
+            // Another one may be gone, and have had as many variables.
+            self.looked_through = 0;
             self.stores.len() - 1
         })
     }
@@ -212,6 +215,38 @@ impl BatchNormObserver for Session {
         }
         Ok(())
     }
+
+    fn gather(
+        &self,
+        layer: u64,
+        channels: usize,
+        count: i64,
+        own: &Tensor,
+    ) -> std::result::Result<Tensor, String> {
+        let name = self.batch_norm().describe(layer, channels);
+        self.gather_in_pass(&name, count, own).map_err(|error| error.to_string())
+    }
+
+    fn add_up(
+        &self,
+        layer: u64,
+        channels: usize,
+        sums: &Tensor,
+    ) -> std::result::Result<(), String> {
+        let name = self.batch_norm().describe(layer, channels);
+        self.add_up_in_pass(&name, sums).map_err(|error| error.to_string())
+    }
+}
+
+/// An error for a single value a channel over all ranks, which has no deviation; `layer` is its name.
+pub(crate) fn check_total(layer: &str, total: f64) -> Result<()> {
+    if total > 1.0 {
+        return Ok(());
+    }
+    Err(Error::unsupported(
+        format!("the training of {layer} got {total} value per channel from all ranks together"),
+        "give it a batch of more than one sample",
+    ))
 }
 
 /// Count, means and biased variances of all ranks' values together, from those of each: (count, mean.., variance..).
@@ -222,14 +257,7 @@ impl BatchNormObserver for Session {
 /// [`Error::Unsupported`] for a single value a channel, which has no deviation; `layer` is its name.
 fn combine(layer: &str, ranks: &[Vec<f64>]) -> Result<(f64, Vec<f64>, Vec<f64>)> {
     let total: f64 = ranks.iter().map(|values| values[0]).sum();
-    if total <= 1.0 {
-        return Err(Error::unsupported(
-            format!(
-                "the training of {layer} got {total} value per channel from all ranks together"
-            ),
-            "give it a batch of more than one sample",
-        ));
-    }
+    check_total(layer, total)?;
     let channels = ranks[0].len() / 2;
     let (mut means, mut variances) = (vec![0.0; channels], vec![0.0; channels]);
     for channel in 0..channels {
@@ -294,6 +322,17 @@ mod tests {
         assert_eq!(number(&mut layers, &first.running_mean), Some(before));
         layers.choose(&store, Choice::Local);
         assert_eq!(number(&mut layers, &late.running_mean), None);
+    }
+
+    #[test]
+    fn a_layer_in_place_of_one_that_is_gone_is_found() {
+        let mut layers = Layers::new(Choice::Local);
+        for _ in 0..2 {
+            let store = nn::VarStore::new(Device::Cpu);
+            let norm = nn::batch_norm1d(store.root() / "bn", 3, Default::default());
+            layers.choose(&store, Choice::Synchronised);
+            assert!(number(&mut layers, &norm.running_mean).is_some());
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::control::{Header, Operation};
 use crate::error::{During, Error, Result};
-use crate::group::Group;
+use crate::group::{Brings, Group};
 use crate::options::Options;
 use crate::sync::Reducer;
 use crate::uneven;
@@ -53,6 +53,35 @@ impl Inner {
             Some(source) => self.reducer.spread_weights(&self.group, source),
             None => self.reducer.spread_buffers(&self.group),
         }
+    }
+
+    /// Of each rank that has values, `count` of them a channel, its `own` as a row, from inside a forward of `layer`.
+    pub(crate) fn gather_in_pass(
+        &mut self,
+        layer: &str,
+        count: i64,
+        own: &Tensor,
+    ) -> Result<Tensor> {
+        if self.reducer.is_averaging() {
+            // Buckets may have been launched that other ranks have not.
+            return Err(Error::unsupported(
+                format!("the training of {layer} on a GPU runs inside a backward"),
+                "keep its store local with `local_batch_norm`",
+            ));
+        }
+        self.group.gather_in_pass(layer, count, own)
+    }
+
+    /// Adds up `sums` over all ranks, in place, from inside a backward of `layer`. See Note [Buckets and layers].
+    pub(crate) fn add_up_in_pass(&mut self, layer: &str, sums: &Tensor) -> Result<()> {
+        let Self { group, reducer } = self;
+        let complete = reducer.complete_runs() as i64;
+        let headers =
+            group.announce_layer(Operation::NormBackward, layer, Brings::of(sums), complete)?;
+        reducer.launch_agreed(group, &headers)?;
+        group.add_up_in_pass(sums)?;
+        reducer.layer_is_through();
+        Ok(())
     }
 
     /// Takes part in what the other ranks do, with nothing to add. `own` is what this rank has announced.

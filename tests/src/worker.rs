@@ -7,7 +7,9 @@ fn main() -> ExitCode {
         eprintln!("usage: ddp-worker CASE [ARGS]; cases: {}", ddp_tests::cases::names().join(" "));
         return ExitCode::from(2);
     };
-    match ddp_tests::cases::run(&case, &args.collect::<Vec<_>>()) {
+    let outcome = ddp_tests::kernels::add_if_asked()
+        .and_then(|()| ddp_tests::cases::run(&case, &args.collect::<Vec<_>>()));
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");

@@ -1,10 +1,13 @@
 //! The kernel of synchronised batch normalisation: installed while a scope wants it.
 use std::ffi::c_int;
+use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
+use tch::Tensor;
+
 use super::engine::reported;
-use super::sys::{self, DdpBatchNorm, DdpBatchNormCallbacks};
+use super::sys::{self, DdpBatchNorm, DdpBatchNormCallbacks, TensorPtr};
 use super::{Result, check};
 
 /// Who combines the ranks' values for `batch_norm`.
@@ -29,13 +32,26 @@ pub(crate) trait BatchNormObserver: Send + Sync {
         sums: &mut [f64],
         products: &mut [f64],
     ) -> std::result::Result<(), String>;
+    /// Of each rank that has values (`count` of them a channel) its `own`, as a row: means, inverse deviations, count, on their
+    /// device.
+    fn gather(
+        &self,
+        layer: u64,
+        channels: usize,
+        count: i64,
+        own: &Tensor,
+    ) -> std::result::Result<Tensor, String>;
+    /// Adds up these sums, two a channel, over all ranks, on their device.
+    fn add_up(&self, layer: u64, channels: usize, sums: &Tensor)
+    -> std::result::Result<(), String>;
 }
 
 /// Finds who combines the values now; nobody outside a scope. One function a process.
 pub(crate) type FindObserver = fn() -> Option<Arc<dyn BatchNormObserver>>;
 
 static FIND: OnceLock<FindObserver> = OnceLock::new();
-static CALLBACKS: DdpBatchNormCallbacks = DdpBatchNormCallbacks { select, forward, backward };
+static CALLBACKS: DdpBatchNormCallbacks =
+    DdpBatchNormCallbacks { select, forward, backward, gather, add_up };
 
 /// While this lives, training calls of `batch_norm` are shown to the observer.
 pub(crate) struct BatchNormKernel {
@@ -104,6 +120,31 @@ unsafe extern "C" fn backward(
         // SAFETY: the kernel passes `channels` sums and products, which nobody else touches during the call.
         let (sums, products) = unsafe { (slice(sums, channels), slice(products, channels)) };
         observer()?.backward(layer, sums, products)
+    })
+}
+
+unsafe extern "C" fn gather(
+    layer: u64,
+    channels: usize,
+    count: i64,
+    own: TensorPtr,
+    rows: *mut TensorPtr,
+) -> c_int {
+    reported(|| {
+        // SAFETY: the kernel lends a live tensor, which must not be freed here.
+        let own = ManuallyDrop::new(unsafe { Tensor::from_ptr(own) });
+        let found = ManuallyDrop::new(observer()?.gather(layer, channels, count, &own)?);
+        // SAFETY: the kernel passes a place for a tensor, which it owns from then on.
+        unsafe { *rows = found.as_ptr().cast_mut() };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn add_up(layer: u64, channels: usize, sums: TensorPtr) -> c_int {
+    reported(|| {
+        // SAFETY: the kernel lends a live tensor, which must not be freed here.
+        let sums = ManuallyDrop::new(unsafe { Tensor::from_ptr(sums) });
+        observer()?.add_up(layer, channels, &sums)
     })
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct BackwardKind {
     pub(crate) may_leave_undefined: bool,
     /// Synchronised BatchNorm layers on the way, each of which calls a collective.
     pub(crate) batch_norms: usize,
+    /// Those among them whose collective is one of the data plane.
+    pub(crate) fused_batch_norms: usize,
 }
 
 /// Who is told of every outermost backward that stores gradients.
@@ -112,6 +114,7 @@ unsafe extern "C" fn begin(
     identities: *const usize,
     count: usize,
     batch_norms: usize,
+    fused_batch_norms: usize,
     create_graph: c_int,
     may_leave_undefined: c_int,
     scale: *mut f64,
@@ -132,6 +135,7 @@ unsafe extern "C" fn begin(
             create_graph: create_graph != 0,
             may_leave_undefined: may_leave_undefined != 0,
             batch_norms,
+            fused_batch_norms,
         };
         let factor = observer.begin(&leaves, kind)?;
         // SAFETY: as above.

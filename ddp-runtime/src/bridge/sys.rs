@@ -28,6 +28,7 @@ pub(super) struct DdpCallbacks {
         *const usize,
         usize,
         usize,
+        usize,
         c_int,
         c_int,
         *mut f64,
@@ -53,6 +54,8 @@ pub(super) struct DdpBatchNormCallbacks {
     pub(super) select: unsafe extern "C" fn(usize, *mut u64) -> c_int,
     pub(super) forward: unsafe extern "C" fn(u64, usize, *mut f64, *mut f64, *mut f64) -> c_int,
     pub(super) backward: unsafe extern "C" fn(u64, usize, *mut f64, *mut f64) -> c_int,
+    pub(super) gather: unsafe extern "C" fn(u64, usize, i64, TensorPtr, *mut TensorPtr) -> c_int,
+    pub(super) add_up: unsafe extern "C" fn(u64, usize, TensorPtr) -> c_int,
 }
 
 unsafe extern "C" {

@@ -35,6 +35,10 @@ impl Communicator for ByDevice {
         true
     }
 
+    fn device(&self) -> Device {
+        self.gpu.device()
+    }
+
     fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Started {
         self.of(tensor).all_reduce(tensor, op)
     }

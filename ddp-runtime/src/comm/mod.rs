@@ -16,7 +16,7 @@ mod two_level;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::bridge::BridgeError;
 
@@ -62,6 +62,10 @@ pub(crate) trait Communicator: Send {
     /// Whether it carries what lies on GPUs.
     fn reaches_gpus(&self) -> bool {
         false
+    }
+    /// Where what it serves lies, beside tensors of the host.
+    fn device(&self) -> Device {
+        Device::Cpu
     }
     /// Combines a contiguous tensor over all ranks, in place.
     fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Box<dyn Work>, BridgeError>;

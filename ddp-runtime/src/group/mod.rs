@@ -3,6 +3,7 @@
 //! The store outlives a scope, since rank 0 may serve it for several of them; the connections do not: they close when the
 //! scope ends, so that the other ranks notice at once if it ended early.
 mod bucket_size;
+mod in_pass;
 mod operations;
 mod rendezvous;
 
@@ -11,33 +12,22 @@ use std::sync::Arc;
 use ddp_env::{Launch, StoreHost, Topology};
 use tch::{Device, Kind, Tensor};
 
+pub(crate) use self::in_pass::Brings;
 pub(crate) use self::operations::{Started, check_mean};
-use self::rendezvous::{data_plane, local_address, one_host, stores};
-use crate::comm::{Communicator, Gloo, Host, Shm};
+use self::rendezvous::{data_plane, local_address, stores};
+use crate::comm::{Communicator, Gloo};
 use crate::control::{Control, Header, Operation, PendingHeaders};
 use crate::error::{During, Error, Result};
-use crate::hash::hash_of;
-use crate::options::{Backend, Options};
+use crate::options::Options;
 use crate::trace;
-use crate::uneven::{self, Course};
+use crate::uneven::Course;
 use crate::watch::{Notice, Watch};
-
-/// What carries values from inside a forward or backward, where operations of the data plane may be under way.
-enum Lane {
-    /// Shared memory, to be set up when it is first needed.
-    WantsShared,
-    /// A ring of its own in shared memory.
-    Shared(Shm),
-    /// The control plane.
-    Control,
-}
 
 /// All ranks of a scope, connected.
 pub(crate) struct Group {
     topology: Topology,
     control: Control,
     data: Box<dyn Communicator>,
-    lane: Lane,
     watch: Watch,
     serves_store: bool,
     backwards: i64,
@@ -75,8 +65,6 @@ impl Group {
         let over_sockets = Box::new(over_all("control")?);
         let mut control = Control::new(over_sockets, topology.world_size, options.uneven);
         let data = data_plane(launch, options, &mut control, &watch, &connect)?;
-        let wants_shared = one_host(launch) && options.backend != Backend::Gloo;
-        let lane = if wants_shared { Lane::WantsShared } else { Lane::Control };
         if let Some(path) = &options.trace {
             trace::start(path, generation, topology, &control, &watch)?;
         }
@@ -84,7 +72,7 @@ impl Group {
         let serves_store = hosted_by_rank_0 && topology.is_main();
         let aside = vec![false; topology.world_size];
         let course = Course::default();
-        Ok(Self { topology, control, data, lane, watch, serves_store, backwards: 0, course, aside })
+        Ok(Self { topology, control, data, watch, serves_store, backwards: 0, course, aside })
     }
 
     pub(crate) fn topology(&self) -> Topology {
@@ -175,68 +163,6 @@ impl Group {
     /// What has become of ranks that took different numbers of steps.
     pub(crate) fn course(&mut self) -> &mut Course {
         &mut self.course
-    }
-
-    /// Every rank's values, two a channel and perhaps one more, from inside a forward or backward of `layer`.
-    pub(crate) fn exchange_in_pass(
-        &mut self,
-        operation: Operation,
-        layer: &str,
-        values: &[f64],
-    ) -> Result<Vec<Vec<f64>>> {
-        let headers = self.announce(operation, hash_of(layer), values.len() as i64)?;
-        self.check_layers(&headers, layer)?;
-        self.gather_values(values)
-    }
-
-    /// As [`exchange_in_pass`](Self::exchange_in_pass), for a rank that stands aside: it has no values, so all are zero.
-    pub(crate) fn accompany_in_pass(&mut self, headers: &[Header]) -> Result<()> {
-        self.check_layers(headers, "nothing")?;
-        let length = usize::try_from(headers[uneven::lead(headers)].extra).unwrap_or(0);
-        self.gather_values(&vec![0.0; length]).map(drop)
-    }
-
-    fn check_layers(&mut self, headers: &[Header], layer: &str) -> Result<()> {
-        let lead = uneven::lead(headers);
-        let other = |header: &Header| header.subject != headers[lead].subject;
-        let Some(rank) = headers.iter().position(other) else { return Ok(()) };
-        let layers = self.control.gather_bytes(&self.watch, layer.as_bytes())?;
-        let name = |rank: usize| String::from_utf8_lossy(&layers[rank]);
-        Err(Error::mismatch(
-            format!("rank {lead} trains {}, rank {rank} {}", name(lead), name(rank)),
-            "run synchronised BatchNorm layers in the same order on all ranks",
-        ))
-    }
-
-    fn gather_values(&mut self, values: &[f64]) -> Result<Vec<Vec<f64>>> {
-        let operation = "exchanging statistics of a batch";
-        if let Lane::WantsShared = self.lane {
-            let Topology { rank, world_size, .. } = self.topology;
-            let place = Host { rank, ranks: 0..world_size };
-            self.lane = match Shm::connect(&mut self.control, &self.watch, &place)? {
-                Ok(shm) => Lane::Shared(shm),
-                Err(_) => Lane::Control,
-            };
-        }
-        let Lane::Shared(lane) = &self.lane else {
-            let words: Vec<i64> =
-                values.iter().map(|value| value.to_bits().cast_signed()).collect();
-            let all = self.control.gather_words(&self.watch, &words)?;
-            let value = |word: i64| f64::from_bits(word.cast_unsigned());
-            return Ok(all
-                .into_iter()
-                .map(|words| words.into_iter().map(value).collect())
-                .collect());
-        };
-        let input = Tensor::from_slice(values);
-        let length = (values.len() * self.topology.world_size) as i64;
-        let output = Tensor::f_zeros([length], (Kind::Double, Device::Cpu)).during(operation)?;
-        let work = lane
-            .all_gather(&output, &input)
-            .map_err(|error| self.watch.explain(operation, &error))?;
-        self.wait(work.as_ref(), operation)?;
-        let all = Vec::<f64>::try_from(output).during(operation)?;
-        Ok(all.chunks(values.len()).map(<[f64]>::to_vec).collect())
     }
 
     /// Ends what is under way on this rank's GPU: a process that ends would wait for it. Connections stay open.

@@ -18,6 +18,28 @@ impl Session {
         layer: &str,
         values: &[f64],
     ) -> Result<Vec<Vec<f64>>> {
+        self.in_pass(operation, layer, |inner| {
+            inner.group.exchange_in_pass(operation, layer, values)
+        })
+    }
+
+    /// Of each rank that has values, `count` of them a channel, its `own` as a row, from inside a forward.
+    pub(crate) fn gather_in_pass(&self, layer: &str, count: i64, own: &Tensor) -> Result<Tensor> {
+        self.in_pass(Operation::NormForward, layer, |inner| inner.gather_in_pass(layer, count, own))
+    }
+
+    /// Adds up `sums` over all ranks, in place, from inside a backward.
+    pub(crate) fn add_up_in_pass(&self, layer: &str, sums: &Tensor) -> Result<()> {
+        self.in_pass(Operation::NormBackward, layer, |inner| inner.add_up_in_pass(layer, sums))
+    }
+
+    /// Runs a collective of a layer from inside a forward or a backward.
+    fn in_pass<T>(
+        &self,
+        operation: Operation,
+        layer: &str,
+        body: impl FnOnce(&mut Inner) -> Result<T>,
+    ) -> Result<T> {
         self.check_usable()?;
         // A backward runs on a thread of the engine where the device has one, and its start has been checked.
         let elsewhere =
@@ -32,8 +54,9 @@ impl Session {
                 "run it on the thread that entered the scope, or keep its store local with `local_batch_norm`",
             ))
         } else {
-            let Inner { group, reducer } = &mut *self.lock();
-            reducer.settle(group).and_then(|()| group.exchange_in_pass(operation, layer, values))
+            let inner = &mut *self.lock();
+            let Inner { group, reducer } = inner;
+            reducer.settle(group).and_then(|()| body(inner))
         };
         self.keep(result)
     }

@@ -56,6 +56,8 @@ pub(super) struct Pass {
     /// By run: gradients still to come.
     pub(super) missing: Vec<usize>,
     pub(super) launched: Vec<Launched>,
+    /// Collectives of layers still to come among the runs. See Note [Buckets and layers].
+    pub(super) layers_to_come: usize,
     /// What each gradient is multiplied with on its way into the bucket.
     pub(super) scale: f64,
     /// What the sums are multiplied with in the end, where some ranks stand aside.
@@ -113,6 +115,7 @@ impl Pass {
             progress,
             missing: Vec::new(),
             launched: Vec::new(),
+            layers_to_come: 0,
             scale,
             correction: 1.0,
             may_leave_undefined: false,
@@ -121,6 +124,11 @@ impl Pass {
             placed: Vec::new(),
             order: Vec::new(),
         }
+    }
+
+    /// How many runs could have been launched by now: those before the first that misses a gradient.
+    pub(super) fn complete_runs(&self) -> usize {
+        self.missing.iter().take_while(|missing| **missing == 0).count()
     }
 
     pub(super) fn progress_of(&self, id: u32) -> Progress {

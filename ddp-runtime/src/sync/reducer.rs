@@ -17,6 +17,15 @@
 //! be unequal, its part stands for the whole batch and the factor is the other one.
 //!
 //! The mean of what was averaged before is itself, so a gradient that accumulates over several backwards stays right.
+//!
+//! # Note [Buckets and layers]
+//!
+//! A transport carries operations in one order, the same on all ranks. When a run is complete differs from rank to rank, so
+//! collectives of synchronised layers that go by the data plane too, from inside the backward, need an order among the runs: the
+//! header of each says how many runs its rank has complete, and the least of these numbers are launched before it, on all
+//! ranks. Between two of them nothing is launched; after the last one each run is as soon as it is complete. PyTorch sends
+//! both on one communicator and relies on all ranks completing buckets at the same points. A second communicator would need no
+//! order, but NCCL lets two wait for each other where the device or the allocator waits for one of them.
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -191,6 +200,9 @@ impl Reducer {
             self.table.len(),
             scale,
         ));
+        if let Some(pass) = &mut self.pass {
+            pass.layers_to_come = kind.fused_batch_norms;
+        }
         if settled {
             let plan = self.plan_for(&walk.ids, walk.hash);
             self.follow(group, plan)?;
@@ -247,6 +259,7 @@ impl Reducer {
         self.agree(group, headers)?;
         for _ in 0..headers[uneven::lead(headers)].batch_norms {
             let headers = group.announce_as(own)?;
+            self.launch_agreed(group, &headers)?;
             group.accompany_in_pass(&headers)?;
         }
         self.complete(group)
@@ -255,6 +268,30 @@ impl Reducer {
     /// Settles what the backward under way, if there is one, reduces: from then on all ranks send the same messages from inside it.
     pub(crate) fn settle(&mut self, group: &mut Group) -> Result<()> {
         self.wait_for_headers(group)
+    }
+
+    /// How many runs of the backward under way are complete; 0 where there is none.
+    pub(crate) fn complete_runs(&self) -> usize {
+        self.pass.as_ref().map_or(0, Pass::complete_runs)
+    }
+
+    /// Whether a backward is under way that averages gradients.
+    pub(crate) fn is_averaging(&self) -> bool {
+        self.pass.is_some()
+    }
+
+    /// Launches the runs that all ranks have complete, before a collective of a layer. See Note [Buckets and layers].
+    pub(crate) fn launch_agreed(&mut self, group: &Group, headers: &[Header]) -> Result<()> {
+        let present = headers.iter().filter(|header| !header.aside);
+        let agreed = present.map(|header| header.extra).min().unwrap_or(0);
+        self.launch_up_to(group, usize::try_from(agreed).unwrap_or(0))
+    }
+
+    /// A collective of a layer has been launched.
+    pub(crate) fn layer_is_through(&mut self) {
+        if let Some(pass) = &mut self.pass {
+            pass.layers_to_come = pass.layers_to_come.saturating_sub(1);
+        }
     }
 
     /// The gradient of a leaf is complete.
@@ -312,7 +349,7 @@ impl Reducer {
 
     /// Launches what is left, and waits for everything.
     fn complete(&mut self, group: &mut Group) -> Result<()> {
-        self.launch_ready(group)?;
+        self.launch_up_to(group, usize::MAX)?;
         let Some(pass) = self.pass.take() else { return Ok(()) };
         if pass.launched.len() < pass.plan.runs.len() {
             return Err(self.never_arrived(&pass));
@@ -403,14 +440,18 @@ impl Reducer {
             }
             self.wait_for_headers(group)?;
         }
-        self.launch_ready(group)
+        match &self.pass {
+            Some(pass) if pass.layers_to_come > 0 => group.progress(REDUCING),
+            _ => self.launch_up_to(group, usize::MAX),
+        }
     }
 
-    fn launch_ready(&mut self, group: &Group) -> Result<()> {
+    /// Launches the runs that are complete, the first `limit` of all at most.
+    fn launch_up_to(&mut self, group: &Group, limit: usize) -> Result<()> {
         let Some(pass) = &mut self.pass else { return Ok(()) };
         while let Some(run) = pass.plan.runs.get(pass.launched.len()) {
             let index = pass.launched.len();
-            if pass.missing[index] > 0 {
+            if index >= limit || pass.missing[index] > 0 {
                 break;
             }
             let slice = self.layout.slice(run)?;

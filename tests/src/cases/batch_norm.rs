@@ -183,6 +183,48 @@ fn instance_norm(running: Option<&(Tensor, Tensor)>, x: &Tensor) -> Tensor {
     x.instance_norm(None, None, mean, var, true, 0.1, 1e-5, true)
 }
 
+/// Inputs and parameters of 16 bits, and parameters of 32 beside inputs of 16.
+fn reduced() -> Result<()> {
+    let scope = ddp_runtime::init()?;
+    let (rank, ranks) = (scope.rank(), scope.world_size());
+    for (input, parameters) in [
+        (Kind::Half, Kind::Half),
+        (Kind::Half, Kind::Float),
+        (Kind::BFloat16, Kind::BFloat16),
+        (Kind::BFloat16, Kind::Float),
+    ] {
+        let mut vs = nn::VarStore::new(Device::Cpu);
+        let config = BatchNormConfig { ws_init: nn::Init::Const(1.5), ..Default::default() };
+        let norm = nn::batch_norm1d(vs.root() / "bn", CHANNELS, config);
+        vs.set_kind(parameters);
+        ddp_runtime::sync_batch_norm(&vs);
+        let parts: Vec<Tensor> = (0..ranks).map(|rank| batch(rank).to_kind(input)).collect();
+        let own = parts[rank].copy().set_requires_grad(true);
+        let found = norm.forward_t(&own, true);
+        ensure!(found.kind() == input, "{input:?} became {:?}", found.kind());
+        let weights = |x: &Tensor| (x.to_kind(Kind::Double) * 0.7).cos().detach();
+        let loss = (found.to_kind(Kind::Double) * weights(&own)).sum(Kind::Double);
+        let dx = Tensor::run_backward(&[loss], &[&own], false, false);
+
+        let all = Tensor::cat(&parts, 0).to_kind(Kind::Double).set_requires_grad(true);
+        let expected = normalised(&all, &all) * 1.5;
+        let loss = (&expected * weights(&all)).sum(Kind::Double);
+        let whole = Tensor::run_backward(&[loss], &[&all], false, false);
+        let start: i64 = parts[..rank].iter().map(|part| part.size()[0]).sum();
+        let rows = |whole: &Tensor| whole.narrow(0, start, own.size()[0]).detach();
+        let mean = all.mean_dim(Some([0_i64].as_slice()), false, Kind::Double).detach() * 0.1;
+        let found: Vec<Tensor> = [found.detach(), dx[0].detach(), norm.running_mean.copy()]
+            .iter()
+            .map(|tensor| tensor.to_kind(Kind::Double))
+            .collect();
+        let what = format!("{input:?} beside {parameters:?}");
+        // Beside parameters of 16 bits the CPU's kernels take statistics of 16 bits too.
+        let limit = if input == Kind::Half { 5e-3 } else { 4e-2 };
+        close(&what, &found, &[rows(&expected), rows(&whole[0]), mean], limit)?;
+    }
+    Ok(scope.finish()?)
+}
+
 /// With the option: all layers but those of a store that is kept local, and neither evaluation nor `instance_norm`.
 fn everywhere() -> Result<()> {
     let x = Tensor::cat(&[batch(1), batch(1)], 0).view([2, 4, CHANNELS]).transpose(1, 2);
@@ -333,7 +375,7 @@ fn differ(how: &str) -> Result<()> {
             ensure!(gradient.is_empty(), "there are second derivatives");
         }
         "dead" if odd => std::process::exit(3),
-        "extra-forward" | "evaluation" | "leaves" | "dead" => {}
+        "extra-forward" | "evaluation" | "leaves" | "dead" | "nothing" => {}
         _ => bail!("no difference is called {how}"),
     }
     step()?;
@@ -347,6 +389,7 @@ pub(super) fn run(args: &[String]) -> Result<()> {
         ["layers", path, sizes] => layers(path, sizes),
         ["everywhere"] => everywhere(),
         ["one-store"] => one_store(),
+        ["reduced"] => reduced(),
         ["join"] => join(),
         ["differ", how] => differ(how),
         _ => bail!("no case of batch-norm is called {args:?}"),

@@ -1,8 +1,29 @@
 //! Synchronised batch normalisation: against PyTorch's BatchNorm on the joined batch, and what becomes of ranks that differ.
 use std::time::Duration;
 
+use ddp_tests::kernels::VARIABLE;
+use ddp_tests::{Job, Outcome};
+
 use crate::truth::{output, script};
 use crate::worker;
+
+/// How the layers compute: on the CPU, or as on a GPU with kernels of the tests' own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Cpu,
+    Gpu,
+}
+
+const WAYS: [Way; 2] = [Way::Cpu, Way::Gpu];
+
+impl Way {
+    fn of(self, job: Job) -> Job {
+        match self {
+            Self::Cpu => job,
+            Self::Gpu => job.env(VARIABLE, "1"),
+        }
+    }
+}
 
 #[test]
 fn layers_follow_one_process_on_the_joined_batch() {
@@ -19,18 +40,34 @@ fn layers_follow_one_process_on_the_joined_batch() {
         ("1,1,3,7", "shm"),
         ("12", "shm"),
     ] {
-        let job = worker("batch-norm").arg("layers").arg(&truth).arg(sizes);
-        let job = job.ranks(sizes.split(',').count()).env("DDP_BACKEND", backend);
-        let outcome = job.run().success();
-        for rank in &outcome.ranks {
-            assert!(rank.stdout.contains("single_rows evaluated:"), "{}", outcome.tails());
+        for way in WAYS {
+            let job = way.of(worker("batch-norm")).arg("layers").arg(&truth).arg(sizes);
+            let job = job.ranks(sizes.split(',').count()).env("DDP_BACKEND", backend);
+            all_followed(&job.run().success());
         }
     }
 }
 
-fn holds(case: &str) {
+/// All layers of the truth, on every rank.
+pub(crate) fn all_followed(outcome: &Outcome) {
+    for rank in &outcome.ranks {
+        assert!(rank.stdout.contains("single_rows evaluated:"), "{}", outcome.tails());
+    }
+}
+
+#[test]
+fn whole_trainings_follow_one_process_with_the_kernels_of_gpus() {
     for ranks in [2, 3] {
-        let _ = worker("batch-norm").arg(case).ranks(ranks).run().success();
+        let job = worker("trajectories").arg("batch-norm").env(VARIABLE, "1");
+        let _ = job.ranks(ranks).run().success();
+        let job = worker("gpu").arg("batch-norm").env(VARIABLE, "1");
+        let _ = job.ranks(ranks).run().success();
+    }
+}
+
+fn holds(case: &str) {
+    for (ranks, way) in [(2, Way::Cpu), (3, Way::Cpu), (2, Way::Gpu), (3, Way::Gpu)] {
+        let _ = way.of(worker("batch-norm")).arg(case).ranks(ranks).run().success();
     }
 }
 
@@ -45,6 +82,11 @@ fn one_store_may_be_synchronised_alone() {
 }
 
 #[test]
+fn inputs_of_16_bits_follow_one_process() {
+    holds("reduced");
+}
+
+#[test]
 fn ranks_that_stand_aside_have_no_part_in_the_statistics() {
     holds("join");
 }
@@ -52,7 +94,14 @@ fn ranks_that_stand_aside_have_no_part_in_the_statistics() {
 /// Every rank that is left ends long before the time-out of 300 s, on an overloaded machine too, with all of this said.
 #[track_caller]
 fn ends(how: &str, said: &[&str]) {
-    let job = worker("batch-norm").arg("differ").arg(how).ranks(2);
+    for way in WAYS {
+        job_ends(way.of(worker("batch-norm")), how, said);
+    }
+}
+
+#[track_caller]
+fn job_ends(job: Job, how: &str, said: &[&str]) {
+    let job = job.arg("differ").arg(how).ranks(2);
     let outcome = job.limit(Duration::from_secs(150)).run().failure();
     for rank in &outcome.ranks {
         assert!(rank.took < Duration::from_secs(120), "{}", outcome.tails());
@@ -80,8 +129,15 @@ fn p01_a_rank_in_evaluation_mode_is_named() {
 
 #[test]
 fn layers_in_another_order_are_named() {
-    let facts = "rank 0 trains `first` (3 channels), rank 1 `second` (3 channels)";
-    ends("order", &[facts, "in the same order on all ranks"]);
+    let facts = ["rank 0 trains `first` (3 channels) on ", ", rank 1 `second` (3 channels) on "];
+    ends("order", &[facts[0], facts[1], "in the same order on all ranks"]);
+}
+
+#[test]
+fn a_rank_on_another_device_is_named() {
+    let facts = "rank 0 trains `first` (3 channels) on the CPU, rank 1 `first` (3 channels) on a GPU, computed in Double";
+    let job = worker("batch-norm").env_of(1, VARIABLE, "1");
+    job_ends(job, "nothing", &[facts, "on devices of one kind"]);
 }
 
 #[test]

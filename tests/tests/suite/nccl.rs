@@ -9,9 +9,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use ddp_tests::kernels::VARIABLE;
 use ddp_tests::{Job, Outcome};
 use tempfile::TempDir;
 
+use crate::batch_norm::all_followed;
+use crate::truth::{output, script};
 use crate::worker;
 
 /// The stand-in under the names of what it stands in for, and the folder of its logs.
@@ -99,6 +102,30 @@ fn gradients_are_complete_when_the_next_operation_reads_them() {
     let _ = double.job("gpu").arg("gradients").run().success();
     for ranks in [0, 2, 3] {
         let _ = double.job("gpu").arg("batch-norm").ranks(ranks).run().success();
+    }
+}
+
+/// Synchronised BatchNorm with the kernels of GPUs: the ranks' values go over NCCL, among the buckets.
+#[test]
+fn statistics_of_layers_stay_on_the_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let truth = folder.path().join("truth.npz");
+    output(script("batch_norm.py").arg(&truth));
+    for sizes in ["0,12", "2,3,7", "1,1,3,7"] {
+        let double = Double::new();
+        let job = double.job("batch-norm").arg("layers").arg(&truth).arg(sizes).env(VARIABLE, "1");
+        all_followed(&job.ranks(sizes.split(',').count()).run().success());
+    }
+    for ranks in [2, 3] {
+        let double = Double::new();
+        let job = slow(double.job("gpu").arg("batch-norm").env(VARIABLE, "1"));
+        let _ = job.ranks(ranks).run().success();
+        let gathered =
+            double.log(0).iter().filter(|line| line.starts_with("ncclAllGather")).count();
+        // Two dtypes, three rounds, two layers.
+        assert!(gathered >= 12, "{gathered} all-gathers");
+        let _ =
+            double.job("batch-norm").arg("join").env(VARIABLE, "1").ranks(ranks).run().success();
     }
 }
 

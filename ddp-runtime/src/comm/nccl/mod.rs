@@ -110,6 +110,10 @@ impl Communicator for Nccl {
         true
     }
 
+    fn device(&self) -> Device {
+        self.device
+    }
+
     fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Box<dyn Work>> {
         let data = self.memory(tensor)?;
         let Reduction { kind, per_element, op } = reduction(tensor.kind(), op)?;
