@@ -148,9 +148,9 @@ pub struct Options {
     pub seed: u64,
     /// The size of a gradient bucket in bytes, the first one excepted, which is at most 1 MiB. `DDP_BUCKET_MB`, in MiB.
     ///
-    /// `None`: the ranks measure their transport when the scope begins, and all take the smallest power of two, from 8 MiB to
-    /// 25 MiB, at which its latency is at most a twentieth of a bucket's time; on hosts with GPUs it is 25 MiB. What was chosen
-    /// is [`dist::bucket_bytes`](crate::dist::bucket_bytes).
+    /// `None`: the ranks measure their transport when the scope begins, and all take 25 MiB, or 32 or 64 where its latency would
+    /// be more than a twentieth of a smaller bucket's time; on hosts with GPUs it is 25 MiB. What was chosen is
+    /// [`dist::bucket_bytes`](crate::dist::bucket_bytes).
     pub bucket_bytes: Option<usize>,
     /// How many backwards make a group, in which the last one averages what all of them have accumulated; at least 1.
     /// `DDP_ACCUMULATE`.

@@ -39,7 +39,7 @@ enum Cmd {
     /// Show how steps scale to more ranks than one has, from latency and bandwidth
     Simulate(cmd::simulate::Args),
     /// Check on one GPU what needs one; exit code 77 where there is none
-    Gpu,
+    Gpu(cmd::gpu::Args),
     /// Compile with the oldest libtorch and tch that are supported
     Older,
     /// Everything that a change must pass
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         Cmd::Test(args) => cmd::test::run(&ws, &args),
         Cmd::Bench(args) => cmd::bench::run(&ws, &args),
         Cmd::Simulate(args) => cmd::simulate::run(&ws, &args),
-        Cmd::Gpu => cmd::gpu::run(&ws),
+        Cmd::Gpu(args) => cmd::gpu::run(&ws, &args),
         Cmd::Older => cmd::older::run(&ws),
         Cmd::Ci => cmd::ci::run(&ws),
     });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -22,8 +22,20 @@ impl Programs {
     /// # Errors
     /// When the build fails.
     pub(crate) fn build(ws: &Workspace, packages: &[&str], names: &[&str]) -> Result<Self> {
+        Self::build_by(|args| ws.cargo(args.iter().copied()), packages, names)
+    }
+
+    /// As `build`, by another cargo.
+    ///
+    /// # Errors
+    /// When the build fails.
+    pub(crate) fn build_by(
+        cargo: impl Fn(&[&str]) -> Command,
+        packages: &[&str],
+        names: &[&str],
+    ) -> Result<Self> {
         let mut command =
-            ws.cargo(["build", "--release", "--message-format=json-render-diagnostics"]);
+            cargo(&["build", "--release", "--message-format=json-render-diagnostics"]);
         command.args(packages.iter().flat_map(|package| ["-p", package]));
         command.args(names.iter().flat_map(|name| ["--bin", name]));
         style::doing("Building", &names.join(", "));

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-pub(crate) use self::libtorch::Libtorch;
+pub(crate) use self::libtorch::{Libtorch, TORCH_VERSION};
 pub(crate) use self::python::owner_of;
 
 use self::asked::Asked;
@@ -46,6 +46,33 @@ pub(crate) fn provide(ws: &Workspace) -> Result<Libtorch> {
     let libtorch = libtorch::check(&found, libtorch::TORCH_VERSION)?;
     link::point(&ws.libtorch(), &libtorch.folder)?;
     Ok(libtorch)
+}
+
+/// The libtorch that the caller's environment asks for, or, where it asks for none and none is linked yet, that of the caller's
+/// python, if it is whole and of that version.
+///
+/// # Errors
+/// When the environment asks for something that cannot be meant.
+pub(crate) fn at_hand(ws: &Workspace, version: &str) -> Result<Option<Libtorch>> {
+    let python = Path::new(python::of_caller());
+    match asked::asked(&|name| std::env::var_os(name), &ws.libtorch())? {
+        Asked::Python => of_python(python, version),
+        Asked::Folder(folder) => Ok(of_version(&folder, version)),
+        Asked::Nothing if link::current(&ws.libtorch()).is_some() => Ok(None),
+        Asked::Nothing => Ok(of_python(python, version).unwrap_or_default()),
+    }
+}
+
+/// The libtorch of a python's PyTorch, if it is of that version.
+///
+/// # Errors
+/// When the python cannot be started, or has no PyTorch.
+pub(crate) fn of_python(python: &Path, version: &str) -> Result<Option<Libtorch>> {
+    Ok(of_version(&python::torch_folder(python)?, version))
+}
+
+fn of_version(folder: &Path, version: &str) -> Option<Libtorch> {
+    libtorch::check(folder, version).ok().filter(|found| found.version == version)
 }
 
 /// The python whose PyTorch is the libtorch in use; where that has none, the one of `target/venv`.

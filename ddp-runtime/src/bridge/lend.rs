@@ -11,9 +11,6 @@ use super::sys::{self, DdpLender, TensorPtr, ptr as tensor_ptr};
 use super::tensor::owned;
 use super::{Result, check};
 
-/// A gradient of fewer bytes never lies in lent memory.
-pub(crate) const LEND_LEAST: usize = sys::LEND_LEAST;
-
 /// What keeps lent memory alive.
 pub(crate) type Owner = Arc<dyn Any + Send + Sync>;
 

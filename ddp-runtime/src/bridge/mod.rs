@@ -25,7 +25,7 @@ pub(crate) use batch_norm::{BatchNormKernel, BatchNormObserver};
 pub(crate) use cuda::{current_stream, libtorch_folder, set_device};
 pub(crate) use engine::{BackwardKind, BackwardObserver, Leaf, Route};
 pub(crate) use gloo::{GlooGroup, GlooWork};
-pub(crate) use lend::{Adopted, LEND_LEAST, Lend, Owner, adopt_gradient};
+pub(crate) use lend::{Adopted, Lend, Owner, adopt_gradient};
 pub(crate) use optimizer::{OptimizerHandle, load_optimizer};
 pub(crate) use random::{generator_state, set_generator_state};
 pub(crate) use replicate::{Copies, ThreadState, in_a_graph, replicate, version};

@@ -45,9 +45,6 @@ pub(super) struct DdpLender {
     pub(super) release: unsafe extern "C" fn(*mut c_void),
 }
 
-/// `DDP_LEND_LEAST`
-pub(super) const LEND_LEAST: usize = 1 << 20;
-
 /// See `DdpBatchNormCallbacks` in `bridge.h`.
 #[repr(C)]
 pub(super) struct DdpBatchNormCallbacks {

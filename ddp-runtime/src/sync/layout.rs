@@ -9,7 +9,7 @@
 //!
 //! # Note [Gradients that stay where they are made]
 //!
-//! Copying a large gradient into a bucket costs as much as reducing it. Where the transport lends memory, a backward makes large
+//! Copying a gradient that no cache holds into a bucket costs as much as reducing it. Where the transport lends memory, a backward makes large
 //! gradients there (`csrc/lend.cc`), and a bucket that holds one of them is that memory: nothing is copied, and the mean is
 //! taken while the ranks' values are added. Before the next backward the bucket lets go of it, so that autograd, which makes a
 //! new gradient once the old one was taken away, is lent the same memory again. Which gradients have such a bucket follows from
@@ -19,11 +19,15 @@ use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
 
-use crate::bridge::{Adopted, LEND_LEAST, adopt_gradient, storage_uses, view_like, view_use};
+use crate::bridge::{Adopted, adopt_gradient, storage_uses, view_like, view_use};
 use crate::comm::GradientMemory;
 use crate::error::{During, Result};
 use crate::sync::bucket::{self, FIRST_BUCKET_BYTES, Item, Member, Run, Shape};
 use crate::sync::leaf::{LeafTable, Place};
+
+/// Gradients of so many bytes stay where they are made. Smaller ones are in the cache when they are copied, and the matrix product
+/// that makes them is faster into memory that it has just used (docs/notes.md). Not below the bridge's `DDP_LEND_LEAST`.
+const LARGE: usize = 32 << 20;
 
 /// One bucket.
 struct Bucket {
@@ -76,7 +80,7 @@ impl Layout {
         let scalable =
             matches!(item.kind, Kind::Float | Kind::Double | Kind::Half | Kind::BFloat16);
         match &self.memory {
-            Some(memory) if item.device == Device::Cpu && scalable && bytes >= LEND_LEAST => {
+            Some(memory) if item.device == Device::Cpu && scalable && bytes >= LARGE => {
                 memory.expect(bytes);
                 Item { alone: true, ..item }
             }

@@ -80,7 +80,7 @@ fn batch_norm() -> Result<()> {
 }
 
 fn batch_norm_in(kind: Kind, limit: f64) -> Result<()> {
-    let options = Options { sync_batch_norm: true, bucket_bytes: 256, ..Options::default() };
+    let options = Options { sync_batch_norm: true, bucket_bytes: Some(256), ..Options::default() };
     let scope = Scope::with_options("gpu", options)?;
     let device = scope.device();
     let build = || {

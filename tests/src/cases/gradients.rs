@@ -186,7 +186,7 @@ fn same_buckets(asked: Option<usize>) -> Result<()> {
     let all = dist::all_gather_object(&dist::bucket_bytes())?;
     let right = |found: &Option<usize>| match asked {
         Some(_) => *found == asked,
-        None => found.is_some_and(|bytes| (1 << 20..=25 << 20).contains(&bytes)),
+        None => found.is_some_and(|bytes| (25 << 20..=64 << 20).contains(&bytes)),
     };
     ensure!(all.iter().all(|found| *found == all[0] && right(found)), "sizes of buckets: {all:?}");
     println!("buckets of {:?}", all[0]);
