@@ -8,7 +8,7 @@
 //! Each forward and backward of a layer is one collective, announced on the control plane like any other: a backward settles its
 //! headers before, so that all ranks send the same messages in the same order. On the CPU the values travel there too
 //! (`group/in_pass.rs`), where no bucket is under way. On GPUs libtorch's fused kernels compute, and what they exchange
-//! stays on the device: it goes by the data plane, among the buckets. See Note [Buckets and layers] (`sync/reducer.rs`).
+//! stays on the device: it goes by the data plane, among the buckets. See Note [Buckets and layers] (`sync/launch.rs`).
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 

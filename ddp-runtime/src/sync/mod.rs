@@ -9,10 +9,12 @@
 //! - `accumulate`: gradients that wait for a later backward;
 //! - `agree`: what the ranks settle about a backward among themselves, each a message;
 //! - `settle`: the course of that, once all headers are there;
+//! - `launch`: the all-reduces, in the one order of all ranks, and the wait for them;
 //! - `reducer`: one backward from its first header to its last all-reduce.
 mod accumulate;
 mod agree;
 mod bucket;
+mod launch;
 mod layout;
 mod leaf;
 mod pass;
