@@ -29,23 +29,26 @@ fn names(folder: &Path) -> BTreeSet<String> {
     entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
 }
 
+/// Enough that a run is not over after ten kills, each of which may come late where the machine is busy.
+const EPOCHS: &str = "40";
+
 /// Kills the run ten times, a few steps after it began or went on, and lets it finish.
 fn killed_ten_times(ranks: usize, backend: &str) {
     let folder = tempfile::tempdir().unwrap();
     let straight = folder.path().join("straight");
     let job = |case: &str, folder: &Path| job(case, folder, ranks).env("DDP_BACKEND", backend);
-    let whole = job("train", &straight).arg("8").run().success();
+    let whole = job("train", &straight).arg(EPOCHS).run().success();
     let resumed = folder.path().join("resumed");
     let mut kills = 0;
     for attempt in 0..10_u64 {
         let victim = attempt as usize % ranks;
         // Moments without a pattern: in a step, in a save, between them.
         let (steps, millis) = (3 + attempt % 3, (attempt * 37 + 11) % 13);
-        let killed = job("killed", &resumed).arg("8").arg(victim.to_string());
+        let killed = job("killed", &resumed).arg(EPOCHS).arg(victim.to_string());
         let outcome = killed.arg(steps.to_string()).arg(millis.to_string()).run();
         kills += usize::from(!outcome.ranks[victim].status.is_some_and(|status| status.success()));
     }
-    let end = job("train", &resumed).arg("8").run().success();
+    let end = job("train", &resumed).arg(EPOCHS).run().success();
     assert_eq!(kills, 10, "the run was over before it was killed ten times");
     assert!(end.ranks[0].stderr.contains("resumed at epoch"), "{}", end.tails());
     for rank in 0..ranks {
