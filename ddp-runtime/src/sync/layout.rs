@@ -9,8 +9,8 @@
 //!
 //! # Note [Gradients that stay where they are made]
 //!
-//! Copying a gradient that no cache holds into a bucket costs as much as reducing it. Where the transport lends memory, a backward makes large
-//! gradients there (`csrc/lend.cc`), and a bucket that holds one of them is that memory: nothing is copied, and the mean is
+//! Copying a gradient that no cache holds into a bucket costs as much as reducing it. Where the transport lends memory, a
+//! backward makes large gradients there (`csrc/lend.cc`), and a bucket that holds one of them is that memory: nothing is copied, and the mean is
 //! taken while the ranks' values are added. Before the next backward the bucket lets go of it, so that autograd, which makes a
 //! new gradient once the old one was taken away, is lent the same memory again. Which gradients have such a bucket follows from
 //! their sizes alone, and is the same on all ranks. One that came to lie elsewhere (autograd made it of another tensor, or as a
@@ -142,8 +142,7 @@ impl Layout {
             return let_go(table, bucket);
         }
         if escaped(table, bucket).during("looking at a bucket")? {
-            let flat = bucket.flat.insert(allocate(&bucket.shape)?);
-            point_views(table, &bucket.shape, Some(flat), number)?;
+            give_memory(table, bucket, number, allocate)?;
         }
         Ok(())
     }
@@ -180,8 +179,7 @@ impl Layout {
             (bucket.flat, bucket.adopted) = (Some(flat), true);
             table.get_mut(id).place = Some(Place { bucket: number, view: Some(view) });
         } else if bucket.flat.is_none() {
-            let flat = bucket.flat.insert(allocate(&bucket.shape)?);
-            point_views(table, &bucket.shape, Some(flat), number)?;
+            give_memory(table, bucket, number, allocate)?;
         }
         Ok(true)
     }
@@ -204,6 +202,17 @@ impl Layout {
         let bucket = self.buckets[number].as_ref().expect("a run's bucket exists");
         bucket.flat.as_ref().expect("a run's gradients are ready")
     }
+}
+
+/// New memory of its own for a bucket, all zero, and its leaves' views there.
+fn give_memory(
+    table: &mut LeafTable,
+    bucket: &mut Bucket,
+    number: usize,
+    allocate: Allocate,
+) -> Result<()> {
+    let flat = bucket.flat.insert(allocate(&bucket.shape)?);
+    point_views(table, &bucket.shape, Some(flat), number)
 }
 
 /// Lets go of memory that was adopted, unless the gradient is still there and accumulates.

@@ -79,10 +79,7 @@ fn timeline(args: &Args) -> Result<()> {
     let mut opt = nn::Sgd::default().build(&vs, 0.01)?;
     let mut block = |with: bool, steps| {
         pause_timeline(!with);
-        for _ in 0..steps {
-            let loss = subject.net.forward(&subject.xs).cross_entropy_for_logits(&subject.ys);
-            opt.backward_step(&loss);
-        }
+        plain(&subject, &mut opt, steps);
     };
     let pairs = measure(args, &mut block);
     pause_timeline(false);
