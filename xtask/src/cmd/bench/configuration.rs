@@ -51,9 +51,6 @@ const fn ours(
 /// This project as it comes.
 pub(crate) const OURS: Configuration = ours("this project", &[], &[]);
 
-/// This project's program as it is without the attribute, on one process.
-pub(crate) const PLAIN: Configuration = ours("plain tch", &["--plain"], &[]);
-
 /// One process: no communication on either side.
 const ALONE: &[Configuration] = &[
     pytorch("PyTorch", &[], &[]),
@@ -62,7 +59,8 @@ const ALONE: &[Configuration] = &[
     ours("this project, memory kept", &[], KEEP),
 ];
 
-/// As many ranks as a small machine has cores. The first is PyTorch's default, the fourth ours.
+/// As many ranks as a small machine has cores. The first is PyTorch's default, the fourth ours. The last one bounds what any
+/// synchronisation can reach: processes that share the machine and nothing else.
 const FEW: &[Configuration] = &[
     pytorch("PyTorch DDP", &[], &[]),
     pytorch("PyTorch DDP, bucket views", &["--bucket-view"], &[]),
@@ -70,6 +68,7 @@ const FEW: &[Configuration] = &[
     OURS,
     ours("this project over Gloo", &[], &[("DDP_BACKEND", "gloo")]),
     ours("this project, memory not kept", &[], &[("DDP_MALLOC", "system")]),
+    ours("no synchronisation, memory kept", &["--plain"], KEEP),
 ];
 
 /// More ranks, whose jobs take long to start: PyTorch as it comes and at its best, and both transports of ours.

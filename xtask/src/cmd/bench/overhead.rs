@@ -1,91 +1,110 @@
-//! What the attribute costs where there is one process, and what a timeline costs: with and without, in turn.
+//! What the attribute costs where there is one process, and what a timeline costs: blocks of steps with and without, in turn
+//! within one run.
 
 use anyhow::Result;
+use serde::Deserialize;
 
-use super::configuration::{Configuration, OURS, PLAIN};
+use super::configuration::OURS;
 use super::record::{OverheadRow, Record};
-use super::steps::{self, Measured, Model};
+use super::steps::{self, Model};
 use super::{Bench, turn};
 use crate::stats::quartiles;
 
-/// How often to measure.
+/// How often and how long to measure.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
-    /// How often each pair is run
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
+    /// How many runs give pairs of blocks
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// About how long the measured steps of a run may take, in seconds; at least 8 steps and at most 100 are
-    #[arg(long, default_value_t = 1.5)]
+    /// About how long the measured steps of a run may take, in seconds; at least 5 pairs of blocks are measured
+    #[arg(long, default_value_t = 20.0)]
     seconds: f64,
 }
 
-/// Two ways to run the same steps.
-struct Pair {
+/// What is added to the steps of a model.
+struct Added {
     what: &'static str,
+    /// As the program calls it.
+    option: &'static str,
     model: Model,
     ranks: u32,
-    without: Configuration,
-    /// Whether the second one writes a timeline.
-    traced: bool,
 }
 
 /// The model of many small layers has the most hooks a second, and so the most to lose.
-const PAIRS: [Pair; 4] =
-    [alone(Model::Layers), alone(Model::Conv), traced(Model::Layers), traced(Model::Conv)];
+const ADDED: [Added; 4] = [
+    attribute(Model::Layers),
+    attribute(Model::Conv),
+    timeline(Model::Layers),
+    timeline(Model::Conv),
+];
 
-const fn alone(model: Model) -> Pair {
-    Pair { what: "the attribute, on one process", model, ranks: 1, without: PLAIN, traced: false }
+const fn attribute(model: Model) -> Added {
+    Added { what: "the attribute, on one process", option: "attribute", model, ranks: 1 }
 }
 
-const fn traced(model: Model) -> Pair {
-    Pair { what: "a timeline", model, ranks: 2, without: OURS, traced: true }
+const fn timeline(model: Model) -> Added {
+    Added { what: "a timeline", option: "timeline", model, ranks: 2 }
 }
 
-/// Every pair, in turn.
+/// The line that a measured program prints: milliseconds a step, a pair of blocks at each place.
+#[derive(Debug, Deserialize)]
+struct Blocks {
+    without_ms: Vec<f64>,
+    with_ms: Vec<f64>,
+}
+
+/// Each model with each addition, in turn.
 ///
 /// # Errors
 /// When a program fails.
 pub(super) fn measure(bench: &Bench, args: &Args) -> Result<Vec<OverheadRow>> {
     let folder = tempfile::tempdir()?;
-    let row = |pair: &Pair| OverheadRow::new(pair.what, pair.model.name(), pair.ranks);
-    let mut rows: Vec<OverheadRow> = PAIRS.iter().map(row).collect();
+    let row = |added: &Added| OverheadRow::new(added.what, added.model.name(), added.ranks);
+    let mut rows: Vec<OverheadRow> = ADDED.iter().map(row).collect();
     for repeat in 1..=args.repeats {
-        for (pair, row) in PAIRS.iter().zip(&mut rows) {
-            let command = |configuration| {
-                steps::command(bench, pair.model, args.seconds, pair.ranks, configuration)
-            };
-            let without: Measured = bench.measure(command(&pair.without)?)?;
-            let mut with = command(&OURS)?;
-            if pair.traced {
-                with.env("DDP_TRACE", folder.path().join("trace.json"));
+        for (added, row) in ADDED.iter().zip(&mut rows) {
+            let mut command = steps::command(bench, added.model, args.seconds, added.ranks, &OURS)?;
+            command.args(["--alternate", added.option]);
+            if added.option == "timeline" {
+                command.env("DDP_TRACE", folder.path().join("trace.json"));
             }
-            let with: Measured = bench.measure(with)?;
-            let figure = format!("{:+.1} %", percent(with.median_ms / without.median_ms));
-            let name = format!("{}, {}", pair.what, row.model);
-            turn("overhead", repeat, args.repeats, &figure, &name);
-            row.without_ms.push(without.median_ms);
-            row.with_ms.push(with.median_ms);
+            let blocks: Blocks = bench.measure(command)?;
+            row.without_ms.extend(blocks.without_ms);
+            row.with_ms.extend(blocks.with_ms);
+            let figure = quartiles(&row.added())
+                .map_or_else(String::new, |by| format!("{:+.1} %", by.median));
+            turn(
+                "overhead",
+                repeat,
+                args.repeats,
+                &figure,
+                &format!("{}, {}", row.what, row.model),
+            );
         }
     }
     Ok(rows)
 }
 
-fn percent(ratio: f64) -> f64 {
-    100.0 * (ratio - 1.0)
+impl OverheadRow {
+    /// What was added, in per cent of a step, pair by pair: the blocks of a pair follow each other.
+    fn added(&self) -> Vec<f64> {
+        let pairs = self.without_ms.iter().zip(&self.with_ms);
+        pairs.map(|(without, with)| 100.0 * (with / without - 1.0)).collect()
+    }
 }
 
-/// A Markdown table. The runs of a pair follow each other, so their ratio is taken pair by pair.
+/// A Markdown table.
 pub(super) fn table(record: &Record) -> String {
     let mut lines = vec![
         "## What is added to a step\n".to_owned(),
-        "The difference is that of the two runs of a pair, which follow each other: the median and the quartiles over the pairs.\n"
+        "A run has blocks of four steps with it and without it in turn. The difference is that of two blocks which follow each \
+         other: the median and the quartiles over the pairs.\n"
             .to_owned(),
         "| what | model | ranks | pairs | without, ms | with, ms | difference | quartiles |".to_owned(),
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |".to_owned(),
     ];
     lines.extend(record.overheads.iter().filter_map(|row| {
-        let pairs = row.without_ms.iter().zip(&row.with_ms);
-        let added: Vec<f64> = pairs.map(|(without, with)| percent(with / without)).collect();
+        let added = row.added();
         let (without, with) = (quartiles(&row.without_ms)?, quartiles(&row.with_ms)?);
         let added_by = quartiles(&added)?;
         Some(format!(

@@ -77,13 +77,13 @@ impl ReduceRow {
     }
 }
 
-/// The same steps without and with something, in pairs of runs.
+/// The same steps without and with something, in pairs of blocks that follow each other.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct OverheadRow {
     pub(crate) what: String,
     pub(crate) model: String,
     pub(crate) ranks: u32,
-    /// The median step of each run.
+    /// Of each block, milliseconds a step.
     pub(crate) without_ms: Vec<f64>,
     pub(crate) with_ms: Vec<f64>,
 }
