@@ -8,7 +8,6 @@ use std::time::Instant;
 use tch::{Device, Kind, Tensor};
 
 use super::Group;
-use crate::comm::ReduceOp;
 use crate::error::Result;
 use crate::options::Options;
 
@@ -86,7 +85,7 @@ impl Group {
     /// An all-reduce, in seconds. It is in no timeline: it belongs to no step.
     fn time(&self, tensor: &Tensor) -> Result<f64> {
         let start = Instant::now();
-        let work = self.data.all_reduce(tensor, ReduceOp::Sum);
+        let work = self.data.sum_scaled(tensor, 1.0);
         let work = work.map_err(|error| self.watch.explain(MEASURING, &error))?;
         self.watch.wait(work.as_ref(), MEASURING)?;
         Ok(start.elapsed().as_secs_f64())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail, ensure};
 use ddp_runtime::{ReduceOp, dist};
 use serde::{Deserialize, Serialize};
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Kind, Tensor, nn};
 
 use super::compare::close;
 
@@ -74,6 +74,46 @@ fn means(rank: usize, world: usize) -> Result<()> {
     Ok(())
 }
 
+/// What a rank has of a long tensor, exact in every dtype.
+fn long(rank: usize, elements: i64, kind: Kind) -> Tensor {
+    let ramp = Tensor::arange(elements, (Kind::Int64, Device::Cpu)).remainder(10);
+    (ramp * (rank as i64 + 1)).to_kind(kind)
+}
+
+/// Tensors that travel in pieces, to the last byte.
+fn pieces() -> Result<()> {
+    let scope = ddp_runtime::init()?;
+    let (rank, world) = (scope.rank(), scope.world_size());
+    let megabyte = 1 << 20;
+    for (elements, kind) in [
+        (megabyte / 4, Kind::Float),
+        (megabyte / 4 + 1, Kind::Float),
+        (5 * megabyte / 2 + 3, Kind::BFloat16),
+        (65 * megabyte + 7, Kind::Uint8),
+        (megabyte, Kind::Int64),
+    ] {
+        let what = format!("{elements} of {kind:?}");
+        let own = long(rank, elements, kind);
+        scope.all_reduce(&own, ReduceOp::Sum)?;
+        // 1 + 2 + ... times what rank 0 has.
+        let total = long(world * (world + 1) / 2 - 1, elements, kind);
+        ensure!(own.equal(&total), "the sum of {what}");
+        let own = long(rank, elements, kind);
+        scope.broadcast(&own, world - 1)?;
+        ensure!(own.equal(&long(world - 1, elements, kind)), "the last rank's {what}");
+    }
+    // On one rank in a bucket, on the others elsewhere.
+    let store = nn::VarStore::new(Device::Cpu);
+    let weight = store.root().zeros("weight", &[megabyte + 1]);
+    scope.register(&store)?;
+    (&weight * 3.0).sum(Kind::Float).f_backward()?;
+    let gradient = if rank == 0 { weight.grad() } else { weight.grad().copy() };
+    scope.all_reduce(&gradient, ReduceOp::Sum)?;
+    ensure!(gradient.eq(3.0 * world as f64).all().f_int64_value(&[])? == 1, "the gradient's sum");
+    scope.finish()?;
+    Ok(())
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Facts {
     name: String,
@@ -139,6 +179,7 @@ pub(super) fn run(args: &[String]) -> Result<()> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
         ["tensors"] => tensors(),
+        ["pieces"] => pieces(),
         ["objects"] => objects(),
         ["nothing"] => nothing(),
         ["too-few"] => too_few(),

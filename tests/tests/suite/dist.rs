@@ -13,6 +13,11 @@ fn tensors_go_where_the_names_say_also_ragged_ones() {
 }
 
 #[test]
+fn long_tensors_arrive_to_the_last_byte() {
+    over_all_transports("pieces");
+}
+
+#[test]
 fn values_of_serde_arrive_as_they_were() {
     over_all_transports("objects");
 }

@@ -6,7 +6,7 @@
 //! - `state`: what is under way.
 //!
 //! There is no thread: an operation is carried on by whoever looks at it, in the hooks of a backward ([`Shm::progress`]) and while
-//! waiting. Buckets are allocated here ([`Shm::allocate`]) and reduced in place; other tensors go through a segment of their own.
+//! waiting. Buckets are allocated here ([`Shm::allocate`]) and reduced in place; other tensors go through segments piece by piece.
 // Shared memory is raw memory: each access names the step of the protocol that makes it this rank's.
 #![allow(unsafe_code)]
 
@@ -32,9 +32,14 @@ pub(crate) use memory::GradientMemory;
 use pool::Pool;
 use ring::Ring;
 use segment::{Segment, Ticket};
-use state::{NAP, Operation, State, Task};
+use state::{NAP, Operation, Outside, State, Task};
 
 type Result<T> = std::result::Result<T, BridgeError>;
+
+/// Bytes of a piece: few enough to stay in a core's cache from the copy into a segment to the sum.
+const PIECE: usize = 1 << 20;
+/// The most pieces of a tensor, well below the operations that can be under way.
+const PIECES: usize = 64;
 
 /// The ranks of one host, and this one among them.
 #[derive(Clone, Debug)]
@@ -112,29 +117,48 @@ impl Shm {
         lock(&self.state)
     }
 
+    /// A task on all of the tensor, in pieces of so many bytes: the same number on all ranks, wherever their tensors lie. What
+    /// lies in no segment goes through one, and so does the result with `write_back`.
     fn issue(
         &self,
-        tensor: &Tensor,
-        task: Task,
+        (tensor, piece): (&Tensor, usize),
+        task: &Task,
         scale: f64,
         write_back: bool,
     ) -> Result<Box<dyn Work>> {
         let mut state = self.lock();
-        let bytes = tensor.numel() * tensor.kind().elt_size_in_bytes();
-        let (data, offset, staged) = lock(&state.pool).locate(tensor, bytes)?;
-        let target = (staged && write_back).then(|| tensor.shallow_clone());
-        let number = state.issue(Operation {
-            number: 0,
-            task,
-            bytes,
-            data,
-            offset,
-            scale,
-            target,
-            carried_out: false,
-        })?;
+        let total = bytes_of(tensor);
+        let found = lock(&state.pool).find(tensor.data_ptr() as usize, total);
+        let mut start = 0;
+        let number = loop {
+            let bytes = piece.min(total - start);
+            let (data, outside) = match &found {
+                Some((segment, offset)) => (Some((Arc::clone(segment), offset + start)), None),
+                None => (None, Some(Outside { tensor: tensor.shallow_clone(), start, write_back })),
+            };
+            let operation = Operation { task: task.again(), bytes, scale, data, outside };
+            let number = state.issue(operation)?;
+            start += bytes;
+            if start == total {
+                break number;
+            }
+        };
         Ok(Box::new(ShmWork { number, state: Arc::clone(&self.state) }))
     }
+}
+
+fn bytes_of(tensor: &Tensor) -> usize {
+    tensor.numel() * tensor.kind().elt_size_in_bytes()
+}
+
+/// A tensor and the bytes of the pieces in which it passes through the caches.
+fn in_pieces(tensor: &Tensor) -> (&Tensor, usize) {
+    (tensor, bytes_of(tensor).div_ceil(PIECES).next_multiple_of(64).max(PIECE))
+}
+
+/// A tensor as one piece.
+fn whole(tensor: &Tensor) -> (&Tensor, usize) {
+    (tensor, bytes_of(tensor))
 }
 
 impl Communicator for Shm {
@@ -143,22 +167,22 @@ impl Communicator for Shm {
     }
 
     fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Box<dyn Work>> {
-        let (kind, elements) = (tensor.kind(), tensor.numel());
-        self.issue(tensor, Task::Reduce { kind, op, elements }, 1.0, true)
+        self.issue(in_pieces(tensor), &Task::Reduce { kind: tensor.kind(), op }, 1.0, true)
     }
 
     fn sum_scaled(&self, tensor: &Tensor, scale: f64) -> Result<Box<dyn Work>> {
-        let (kind, elements) = (tensor.kind(), tensor.numel());
-        let op = ReduceOp::Sum;
-        self.issue(tensor, Task::Reduce { kind, op, elements }, scale, true)
+        // Of buckets, which are reduced one after the other where they lie: one meeting for each is enough.
+        let task = Task::Reduce { kind: tensor.kind(), op: ReduceOp::Sum };
+        self.issue(whole(tensor), &task, scale, true)
     }
 
     fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<Box<dyn Work>> {
-        self.issue(tensor, Task::Broadcast { root }, 1.0, true)
+        self.issue(in_pieces(tensor), &Task::Broadcast { root }, 1.0, true)
     }
 
     fn all_gather(&self, output: &Tensor, input: &Tensor) -> Result<Box<dyn Work>> {
-        self.issue(input, Task::Gather { output: output.shallow_clone() }, 1.0, false)
+        let task = Task::Gather { output: output.shallow_clone() };
+        self.issue(whole(input), &task, 1.0, false)
     }
 
     fn allocate(&self, elements: usize, kind: Kind) -> Result<Option<Tensor>> {

@@ -1,8 +1,6 @@
 //! The segments of one rank.
 use std::sync::Arc;
 
-use tch::Tensor;
-
 use super::segment::Segment;
 use crate::bridge::BridgeError;
 
@@ -56,33 +54,17 @@ impl Pool {
             .retain(|segment| Arc::strong_count(segment) > 1 || segment.ticket().serial > trimmed);
     }
 
-    /// The segment that a tensor lies in, and where; a copy in a new one, and true, if it lies elsewhere.
-    pub(super) fn locate(
-        &mut self,
-        tensor: &Tensor,
-        bytes: usize,
-    ) -> Result<(Arc<Segment>, usize, bool)> {
+    /// The segment that so many bytes lie in, and where in it.
+    pub(super) fn find(&mut self, address: usize, bytes: usize) -> Option<(Arc<Segment>, usize)> {
         self.drop_trimmed();
-        let address = tensor.data_ptr() as usize;
-        for segment in &self.segments {
-            if segment.mapping().holds(address, bytes) {
-                let offset = address - segment.mapping().start() as usize;
-                return Ok((Arc::clone(segment), offset, false));
-            }
-        }
-        let segment = self.segment(bytes)?;
-        // SAFETY: both span `bytes`, the segment is new, and nobody else knows it.
-        unsafe {
-            std::ptr::copy_nonoverlapping(address as *const u8, segment.mapping().start(), bytes)
-        };
-        Ok((segment, 0, true))
+        let segment =
+            self.segments.iter().find(|segment| segment.mapping().holds(address, bytes))?;
+        Some((Arc::clone(segment), address - segment.mapping().start() as usize))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tch::{Device, Kind};
-
     use super::*;
 
     fn serials(pool: &Pool) -> Vec<u64> {
@@ -99,12 +81,12 @@ mod tests {
         assert_eq!(serials(&pool), [1]);
         let later = pool.segment(5000).unwrap();
         drop(held);
-        let elsewhere = Tensor::zeros([4], (Kind::Float, Device::Cpu));
-        let (copy, _, staged) = pool.locate(&elsewhere, 16).unwrap();
-        assert!(staged);
-        assert_eq!(serials(&pool), [later.ticket().serial, copy.ticket().serial]);
-        drop((later, copy));
+        let address = later.mapping().start() as usize;
+        let (found, offset) = pool.find(address + 16, 16).unwrap();
+        assert_eq!((found.ticket().serial, offset), (3, 16));
+        assert!(pool.find(std::ptr::from_ref(&pool) as usize, 16).is_none());
+        drop((later, found));
         // Made after the trimming: kept.
-        assert_eq!(serials(&pool), [3, 4]);
+        assert_eq!(serials(&pool), [3]);
     }
 }

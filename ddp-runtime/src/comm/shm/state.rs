@@ -20,27 +20,61 @@ pub(super) const NAP: Duration = Duration::from_millis(50);
 
 /// What an operation does once all data are there.
 pub(super) enum Task {
-    /// This rank combines its slice of everyone's `elements`.
-    Reduce { kind: Kind, op: ReduceOp, elements: usize },
+    /// This rank combines its slice of everyone's elements.
+    Reduce { kind: Kind, op: ReduceOp },
     /// This rank takes the root's bytes.
     Broadcast { root: usize },
     /// This rank takes everyone's bytes, one after another.
     Gather { output: Tensor },
 }
 
-/// An operation under way.
+impl Task {
+    /// The same, held a second time.
+    pub(super) fn again(&self) -> Self {
+        match self {
+            &Self::Reduce { kind, op } => Self::Reduce { kind, op },
+            &Self::Broadcast { root } => Self::Broadcast { root },
+            Self::Gather { output } => Self::Gather { output: output.shallow_clone() },
+        }
+    }
+}
+
+/// Operations on data outside that have their segments at a time: one to copy while another one is combined.
+const WINDOW: usize = 2;
+
+/// What a rank wants done.
 pub(super) struct Operation {
-    pub(super) number: u64,
     pub(super) task: Task,
     pub(super) bytes: usize,
-    /// This rank's data, kept until the operation has ended.
-    pub(super) data: Arc<Segment>,
-    pub(super) offset: usize,
-    /// What a reduction multiplies them with.
+    /// What a reduction multiplies this rank's data with.
     pub(super) scale: f64,
-    /// Where the result belongs, unless it is made in place.
-    pub(super) target: Option<Tensor>,
-    pub(super) carried_out: bool,
+    /// This rank's data and where they begin, kept until the operation has ended. None: they are outside, and get a segment
+    /// when it is their turn.
+    pub(super) data: Option<(Arc<Segment>, usize)>,
+    pub(super) outside: Option<Outside>,
+}
+
+/// Data that lie in no segment.
+pub(super) struct Outside {
+    pub(super) tensor: Tensor,
+    /// Their first byte in the tensor.
+    pub(super) start: usize,
+    /// Whether the result belongs there as well.
+    pub(super) write_back: bool,
+}
+
+impl Outside {
+    fn data(&self) -> *mut u8 {
+        // SAFETY: `Shm::issue` cuts the tensor into pieces that begin within it.
+        unsafe { self.tensor.data_ptr().cast::<u8>().add(self.start) }
+    }
+}
+
+/// An operation under way.
+struct Pending {
+    number: u64,
+    operation: Operation,
+    carried_out: bool,
 }
 
 /// What the works of a group share.
@@ -57,7 +91,7 @@ pub(super) struct State {
     foreign: HashMap<(usize, u64), Mapping>,
     issued: u64,
     /// Issued and not ended, in order.
-    pending: VecDeque<Operation>,
+    pending: VecDeque<Pending>,
 }
 
 impl State {
@@ -103,15 +137,41 @@ impl State {
             }
         }
         self.issued += 1;
-        let place = Place {
-            ticket: operation.data.ticket(),
-            offset: operation.offset as u64,
-            scale: operation.scale.to_bits(),
-        };
-        self.ring.arrive(number, self.rank, place);
-        self.pending.push_back(Operation { number, ..operation });
+        if let Some((segment, offset)) = &operation.data {
+            self.arrive(number, segment, *offset, operation.scale);
+        }
+        self.pending.push_back(Pending { number, operation, carried_out: false });
         self.advance()?;
         Ok(number)
+    }
+
+    /// Step 1 of an operation: this rank's data are there.
+    fn arrive(&self, number: u64, segment: &Segment, offset: usize, scale: f64) {
+        let place =
+            Place { ticket: segment.ticket(), offset: offset as u64, scale: scale.to_bits() };
+        self.ring.arrive(number, self.rank, place);
+    }
+
+    /// Copies the next pieces of what lies outside into segments, as long as few others have one.
+    fn stage(&mut self) -> Result<()> {
+        let mut under_way = 0;
+        for index in 0..self.pending.len() {
+            let Pending { number, operation, .. } = &self.pending[index];
+            let Some(outside) = &operation.outside else { continue };
+            if under_way == WINDOW {
+                break;
+            }
+            under_way += 1;
+            if operation.data.is_none() {
+                let segment = lock(&self.pool).segment(operation.bytes)?;
+                let to = segment.mapping().start();
+                // SAFETY: both span the bytes, and nobody else knows the segment.
+                unsafe { std::ptr::copy_nonoverlapping(outside.data(), to, operation.bytes) };
+                self.arrive(*number, &segment, 0, operation.scale);
+                self.pending[index].operation.data = Some((segment, 0));
+            }
+        }
+        Ok(())
     }
 
     /// Gives memory back: see [`Communicator::trim`](crate::comm::Communicator::trim).
@@ -127,29 +187,37 @@ impl State {
 
     /// Does what can be done without waiting.
     pub(super) fn advance(&mut self) -> Result<()> {
-        for index in 0..self.pending.len() {
-            let number = self.pending[index].number;
-            if self.pending[index].carried_out {
-                continue;
+        loop {
+            self.stage()?;
+            for index in 0..self.pending.len() {
+                let Pending { number, ref operation, carried_out } = self.pending[index];
+                if carried_out {
+                    continue;
+                }
+                if operation.data.is_none() || !self.ring.all_arrived(number) {
+                    break;
+                }
+                self.carry_out(index)?;
+                self.pending[index].carried_out = true;
+                self.ring.finish(number);
             }
-            if !self.ring.all_arrived(number) {
-                break;
+            let before = self.pending.len();
+            while self.pending.front().is_some_and(|oldest| self.ring.all_finished(oldest.number)) {
+                if let Some(ended) = self.pending.pop_front() {
+                    deliver(&ended.operation);
+                }
             }
-            self.carry_out(index)?;
-            self.pending[index].carried_out = true;
-            self.ring.finish(number);
+            if self.pending.len() == before {
+                return Ok(());
+            }
         }
-        while self.pending.front().is_some_and(|oldest| self.ring.all_finished(oldest.number)) {
-            if let Some(operation) = self.pending.pop_front() {
-                deliver(&operation)?;
-            }
-        }
-        Ok(())
     }
 
     /// Waits a little for the oldest operation, and does what can be done then.
     pub(super) fn carry_on(&mut self, limit: Duration) -> Result<()> {
-        let waited = match self.pending.iter().find(|operation| !operation.carried_out) {
+        // What waits for its turn to be staged is waited for once it has had it.
+        let mut there = self.pending.iter().take_while(|one| one.operation.data.is_some());
+        let waited = match there.find(|one| !one.carried_out) {
             Some(next) => self.ring.wait_arrived(next.number, limit),
             None => match self.pending.front() {
                 Some(oldest) => self.ring.wait_finished(oldest.number, limit),
@@ -188,12 +256,11 @@ impl State {
     }
 
     /// Where a rank's data of an operation begin in this process.
-    fn data_of(&mut self, operation: &Operation, rank: usize) -> Result<*mut u8> {
-        if rank == self.rank {
-            // SAFETY: `locate` found the offset within the segment.
-            return Ok(unsafe { operation.data.mapping().start().add(operation.offset) });
+    fn data_of(&mut self, number: u64, operation: &Operation, rank: usize) -> Result<*mut u8> {
+        if let Some(own) = operation.own().filter(|_| rank == self.rank) {
+            return Ok(own);
         }
-        let Place { ticket, offset, .. } = self.ring.place(operation.number, rank);
+        let Place { ticket, offset, .. } = self.ring.place(number, rank);
         if offset + operation.bytes as u64 > ticket.bytes {
             return Err(BridgeError::new(format!(
                 "rank {} offers {} bytes where {} are needed",
@@ -213,32 +280,34 @@ impl State {
     /// Step 2 of an operation: all data are there, and are this rank's to read, and in its own slice to write.
     fn carry_out(&mut self, index: usize) -> Result<()> {
         // Taken out, so that mappings may be added meanwhile.
-        let operation = self.pending.remove(index);
-        let Some(operation) = operation else { return Ok(()) };
-        let result = self.carry_out_task(&operation);
-        self.pending.insert(index, operation);
+        let Some(pending) = self.pending.remove(index) else { return Ok(()) };
+        let result = self.carry_out_task(pending.number, &pending.operation);
+        self.pending.insert(index, pending);
         result
     }
 
-    fn carry_out_task(&mut self, operation: &Operation) -> Result<()> {
+    fn carry_out_task(&mut self, number: u64, operation: &Operation) -> Result<()> {
         let world_size = self.pids.len();
         match &operation.task {
-            Task::Reduce { kind, op, elements } => {
-                let (start, end) = slice(*elements, self.rank, world_size);
+            Task::Reduce { kind, op } => {
                 let size = kind.elt_size_in_bytes();
+                let (start, end) = slice(operation.bytes / size, self.rank, world_size);
                 let parts = (0..world_size)
-                    // SAFETY: the slice lies within the elements.
-                    .map(|rank| Ok(unsafe { self.data_of(operation, rank)?.add(start * size) }))
+                    .map(|rank| {
+                        let data = self.data_of(number, operation, rank)?;
+                        // SAFETY: the slice lies within the elements.
+                        Ok(unsafe { data.add(start * size) })
+                    })
                     .collect::<Result<Vec<_>>>()?;
                 let scales: Vec<f64> = (0..world_size)
-                    .map(|rank| f64::from_bits(self.ring.place(operation.number, rank).scale))
+                    .map(|rank| f64::from_bits(self.ring.place(number, rank).scale))
                     .collect();
                 // SAFETY: step 2 gives this rank its slice of everyone's data, which lie in segments of different ranks.
                 unsafe { kernel::reduce(*kind, *op, &parts, &scales, end - start) }
             }
             Task::Broadcast { root } => {
-                let (from, to) =
-                    (self.data_of(operation, *root)?, self.data_of(operation, self.rank)?);
+                let from = self.data_of(number, operation, *root)?;
+                let to = self.data_of(number, operation, self.rank)?;
                 if *root != self.rank {
                     // SAFETY: different segments; the root's data are only read, its own are this rank's to write.
                     unsafe { std::ptr::copy_nonoverlapping(from, to, operation.bytes) };
@@ -248,7 +317,7 @@ impl State {
             Task::Gather { output } => {
                 let to = output.data_ptr().cast::<u8>();
                 for rank in 0..world_size {
-                    let from = self.data_of(operation, rank)?;
+                    let from = self.data_of(number, operation, rank)?;
                     // SAFETY: the output spans world size times `bytes`, and is this rank's own.
                     unsafe {
                         let to = to.add(rank * operation.bytes);
@@ -261,17 +330,22 @@ impl State {
     }
 }
 
-/// Brings a result to where it belongs.
-fn deliver(operation: &Operation) -> Result<()> {
-    if let Some(target) = &operation.target {
-        let to = target.data_ptr().cast::<u8>();
-        // SAFETY: the operation has ended, so the segment is this rank's; the target spans as many bytes.
-        unsafe {
-            let from = operation.data.mapping().start().add(operation.offset);
-            std::ptr::copy_nonoverlapping(from, to, operation.bytes);
-        }
+impl Operation {
+    /// This rank's data, once they are in a segment.
+    fn own(&self) -> Option<*mut u8> {
+        let (segment, offset) = self.data.as_ref()?;
+        // SAFETY: the offset is one within the segment.
+        Some(unsafe { segment.mapping().start().add(*offset) })
     }
-    Ok(())
+}
+
+/// Brings a result to where it belongs.
+fn deliver(operation: &Operation) {
+    let outside = operation.outside.as_ref().filter(|outside| outside.write_back);
+    if let (Some(from), Some(outside)) = (operation.own(), outside) {
+        // SAFETY: the operation has ended, so the segment is this rank's; both span as many bytes.
+        unsafe { std::ptr::copy_nonoverlapping(from, outside.data(), operation.bytes) };
+    }
 }
 
 /// The slice of `elements` that a rank combines: equal parts, cut at cache lines.
