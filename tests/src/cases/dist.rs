@@ -89,7 +89,7 @@ fn pieces() -> Result<()> {
         (megabyte / 4, Kind::Float),
         (megabyte / 4 + 1, Kind::Float),
         (5 * megabyte / 2 + 3, Kind::BFloat16),
-        (65 * megabyte + 7, Kind::Uint8),
+        (3 * megabyte + 7, Kind::Uint8),
         (megabyte, Kind::Int64),
     ] {
         let what = format!("{elements} of {kind:?}");

@@ -69,7 +69,7 @@ fn first(folder: &str) -> Result<()> {
     let found = main_first(|| {
         let found = made.exists();
         if !found {
-            std::thread::sleep(std::time::Duration::from_secs(6));
+            std::thread::sleep(std::time::Duration::from_secs(11));
             std::fs::write(&made, "once")?;
         }
         anyhow::Ok(found)
