@@ -292,12 +292,6 @@ const DdpBatchNormCallbacks& ddp::ranks() {
   return *found;
 }
 
-void ddp::check_callback(int status) {
-  if (status != 0) {
-    throw_kept_error();
-  }
-}
-
 void ddp::check_first_derivative() {
   TORCH_CHECK(
       !at::GradMode::is_enabled(),

@@ -31,9 +31,6 @@ struct BatchNormCall {
 // Who combines the ranks' values now; throws outside a scope.
 const DdpBatchNormCallbacks& ranks();
 
-// Throws the kept error unless a callback has succeeded.
-void check_callback(int status);
-
 // What must hold in a backward.
 void check_first_derivative();
 

@@ -130,7 +130,8 @@ typedef struct {
   void* context;
   // A backward is about to begin. `leaves` are the parameters that it will reach (borrowed, in the order of the walk) and
   // `identities` what tells them apart. `batch_norms` counts the synchronised layers on the way, and `fused_batch_norms`
-  // those among them with fused kernels. `may_leave_undefined`: some leaves may end without a gradient. `scale` is to be applied to the gradients at the roots.
+  // those among them with fused kernels. `may_leave_undefined`: some leaves may end without a gradient. `scale` is to be
+  // applied to the gradients at the roots.
   int (*begin)(
       void* context,
       const DdpTensor* leaves,

@@ -25,6 +25,7 @@
 #include "error.h"
 #include "lend.h"
 
+using ddp::check_callback;
 using ddp::guarded;
 using torch::autograd::AccumulateGrad;
 using torch::autograd::Engine;
@@ -34,12 +35,6 @@ using torch::autograd::variable_list;
 namespace {
 
 std::atomic<const DdpCallbacks*> route{nullptr};
-
-void check(int status) {
-  if (status != 0) {
-    ddp::throw_kept_error();
-  }
-}
 
 struct Reached {
   std::vector<DdpTensor> leaves;
@@ -134,7 +129,7 @@ class SynchronisingEngine : public Engine {
     }
     auto reached = reached_leaves(roots, outputs);
     double scale = 1.0;
-    check(callbacks->begin(
+    check_callback(callbacks->begin(
         callbacks->context,
         reached.leaves.data(),
         reached.identities.data(),
@@ -159,7 +154,7 @@ class SynchronisingEngine : public Engine {
       callbacks->end(callbacks->context, 1);
       throw;
     }
-    check(callbacks->end(callbacks->context, 0));
+    check_callback(callbacks->end(callbacks->context, 0));
     return result;
   }
 
@@ -188,7 +183,7 @@ class ReadyHook : public torch::autograd::FunctionPostHook {
   variable_list operator()(const variable_list& outputs, const variable_list& inputs) override {
     if (const DdpCallbacks* callbacks = route.load(std::memory_order_acquire)) {
       const ddp::Incoming incoming(inputs.empty() ? nullptr : &inputs.front());
-      check(callbacks->ready(callbacks->context, id_));
+      check_callback(callbacks->ready(callbacks->context, id_));
     }
     return outputs;
   }

@@ -20,9 +20,11 @@ void keep_error(const std::string& text) {
   last_error = text;
 }
 
-void throw_kept_error() {
-  // torch-sys catches std::exception only, so nothing else may be thrown through it.
-  throw std::runtime_error(last_error);
+void check_callback(int status) {
+  if (status != 0) {
+    // torch-sys catches std::exception only, so nothing else may be thrown through it.
+    throw std::runtime_error(last_error);
+  }
 }
 
 } // namespace ddp

@@ -12,8 +12,8 @@ namespace ddp {
 
 void keep_error(const std::string& text);
 
-// A failure that a callback has reported; its text is already kept.
-[[noreturn]] void throw_kept_error();
+// Throws what a callback has reported, unless its status is 0; the text is already kept.
+void check_callback(int status);
 
 template <typename F>
 int guarded(F&& body) noexcept {

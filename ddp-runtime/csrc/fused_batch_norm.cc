@@ -12,6 +12,7 @@
 #include <typeinfo>
 
 #include "batch_norm.h"
+#include "error.h"
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;

@@ -39,7 +39,7 @@ type Result<T> = std::result::Result<T, BridgeError>;
 /// Bytes of a piece: few enough to stay in a core's cache from the copy into a segment to the sum.
 const PIECE: usize = 1 << 20;
 /// The most pieces of a tensor, well below the operations that can be under way.
-const PIECES: usize = 64;
+const PIECES: usize = 256;
 
 /// The ranks of one host, and this one among them.
 #[derive(Clone, Debug)]

@@ -25,7 +25,7 @@ use rustix::thread::futex;
 use super::segment::{Mapping, Ticket};
 
 /// Operations that can be under way.
-pub(super) const SLOTS: usize = 256;
+pub(super) const SLOTS: usize = 1024;
 /// Looks before sleeping, where the ranks have a core each.
 const SPINS: u32 = 2000;
 /// Words of a descriptor.

@@ -27,8 +27,19 @@ pub(crate) struct Args {
     seconds: f64,
 }
 
-const SIZES: [u64; 9] =
-    [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20];
+/// By fours, and a bucket of PyTorch's size with the gradient that makes it full.
+const SIZES: [u64; 10] = [
+    4 << 10,
+    16 << 10,
+    64 << 10,
+    256 << 10,
+    1 << 20,
+    4 << 20,
+    16 << 20,
+    26 << 20,
+    64 << 20,
+    256 << 20,
+];
 
 /// The line that a measured program prints.
 #[derive(Debug, Deserialize)]
