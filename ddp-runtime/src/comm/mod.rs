@@ -112,6 +112,11 @@ pub(crate) trait Communicator: Send {
     fn abort(&self) {}
 }
 
+/// The bytes that a dense tensor's elements take.
+fn bytes_of(tensor: &Tensor) -> usize {
+    tensor.numel() * tensor.kind().elt_size_in_bytes()
+}
+
 /// What the works of a transport share.
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)

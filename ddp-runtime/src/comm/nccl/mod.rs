@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use cudarc::nccl::sys;
 use tch::{Device, Tensor};
 
-use super::{Communicator, ReduceOp, Work};
+use super::{Communicator, ReduceOp, Work, bytes_of};
 use crate::bridge::BridgeError;
 use dtype::{BYTES, Reduction, reduction};
 use fault::Fault;
@@ -79,10 +79,7 @@ impl Nccl {
     fn broadcast_each(&self, tensors: &[&Tensor], root: usize) -> Result<Box<dyn Work>> {
         let parts = tensors
             .iter()
-            .map(|tensor| {
-                let bytes = tensor.numel() * tensor.kind().elt_size_in_bytes();
-                Ok((self.memory(tensor)?, bytes))
-            })
+            .map(|tensor| Ok((self.memory(tensor)?, bytes_of(tensor))))
             .collect::<Result<Vec<_>>>()?;
         let root =
             i32::try_from(root).map_err(|error| BridgeError::of_this_rank(error.to_string()))?;
@@ -152,7 +149,7 @@ impl Communicator for Nccl {
             );
             return Err(Fault::Unsupported { what, cure: "make room for all ranks" }.into());
         }
-        let bytes = input.numel() * input.kind().elt_size_in_bytes();
+        let bytes = bytes_of(input);
         let kept = vec![output.shallow_clone(), input.shallow_clone()];
         let ticket = self.lane.issue("ncclAllGather", kept, |comm, stream| {
             // SAFETY: as in `all_reduce`, in bytes; `to` spans the parts of all ranks.

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use tch::{Kind, Tensor};
 
-use super::{Communicator, ReduceOp, Work, lock, wait_within};
+use super::{Communicator, ReduceOp, Work, bytes_of, lock, wait_within};
 use crate::bridge::{BridgeError, tensor_over};
 use crate::control::Control;
 use crate::error::Result as GroupResult;
@@ -145,10 +145,6 @@ impl Shm {
         };
         Ok(Box::new(ShmWork { number, state: Arc::clone(&self.state) }))
     }
-}
-
-fn bytes_of(tensor: &Tensor) -> usize {
-    tensor.numel() * tensor.kind().elt_size_in_bytes()
 }
 
 /// A tensor and the bytes of the pieces in which it passes through the caches.
