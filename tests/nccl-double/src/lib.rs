@@ -5,7 +5,7 @@
 //! never shipped; a test puts it under the names `libnccl.so.2` and `libcuda.so.1` into a folder of `LD_LIBRARY_PATH`.
 //!
 //! Rooms: `cuda` (the driver's interface), `stream` (streams and events), `nccl` (NCCL's interface), `meeting` (the file), `reduce`
-//! (numbers), `setting` (what a test sets, and the log).
+//! (numbers), `worker` (threads), `setting` (what a test sets, and the log).
 // A C interface can only be offered with unsafe code. What each function relies on is what NVIDIA's contract asks of its
 // caller, and is not said again at each; its name is NVIDIA's, and seen by the dynamic linker alone.
 #![allow(unsafe_code, unsafe_op_in_unsafe_fn, unreachable_pub, missing_docs, non_snake_case)]
@@ -17,3 +17,4 @@ mod nccl;
 mod reduce;
 mod setting;
 mod stream;
+mod worker;

@@ -11,6 +11,7 @@ use crate::meeting::{Meeting, Missed, PLACE, new_path};
 use crate::reduce;
 use crate::setting::{self, At, happens};
 use crate::stream::Stream;
+use crate::worker;
 
 const SUCCESS: u32 = 0;
 const CUDA_ERROR: u32 = 1;
@@ -136,7 +137,7 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
     unsafe { *out = Arc::into_raw(Arc::clone(&comm)) };
     let text = id.bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     let path = PathBuf::from(String::from_utf8_lossy(text).into_owned());
-    std::thread::spawn(move || {
+    worker::spawn(move || {
         let state = match Meeting::join(&path, comm.rank, comm.ranks, &comm.aborted) {
             Ok(meeting) => {
                 let _ = comm.meeting.set(meeting);
@@ -330,7 +331,7 @@ fn start(launches: Vec<Launch>) -> u32 {
     for comm in &comms {
         comm.state.store(IN_PROGRESS, Ordering::Release);
     }
-    std::thread::spawn(move || {
+    worker::spawn(move || {
         std::thread::sleep(Duration::from_millis(3));
         push(launches);
         for comm in comms {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::setting;
+use crate::{setting, worker};
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -33,7 +33,7 @@ impl Stream {
         STREAMS.fetch_add(1, Ordering::Relaxed);
         let stream = Arc::new(Self::default());
         let own = Arc::clone(&stream);
-        std::thread::spawn(move || own.run());
+        worker::spawn(move || own.run());
         stream
     }
 

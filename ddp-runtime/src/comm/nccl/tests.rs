@@ -57,19 +57,26 @@ fn never_mind() -> Result<(), Fault> {
 
 /// Two ranks, each with a lane.
 fn two_ranks(limit: Duration, body: impl Fn(usize, &Lane) + Sync) {
+    two_ranks_again(1, limit, |_, rank, lane| body(rank, lane));
+}
+
+/// Two ranks, with another communicator and lane in each round.
+fn two_ranks_again(rounds: usize, limit: Duration, body: impl Fn(usize, usize, &Lane) + Sync) {
     let _ = library().unwrap();
     assert!(driver::is_host_memory(), "this is not the stand-in");
-    let id = unique_id().unwrap();
+    let ids: Vec<_> = (0..rounds).map(|_| unique_id().unwrap()).collect();
     std::thread::scope(|scope| {
         for rank in 0..2 {
-            let body = &body;
+            let (body, ids) = (&body, &ids);
             scope.spawn(move || {
-                let gpu = Gpu::open(rank).unwrap();
-                let comm = RawComm::join(id, rank, 2, ENOUGH, &never_mind).unwrap();
-                let stream = Stream::new().unwrap();
-                let lane = Lane::new(comm, stream, gpu, Device::Cpu, limit);
-                body(rank, &lane);
-                lane.close(ENOUGH);
+                for (round, &id) in ids.iter().enumerate() {
+                    let gpu = Gpu::open(rank).unwrap();
+                    let comm = RawComm::join(id, rank, 2, ENOUGH, &never_mind).unwrap();
+                    let stream = Stream::new().unwrap();
+                    let lane = Lane::new(comm, stream, gpu, Device::Cpu, limit);
+                    body(round, rank, &lane);
+                    lane.close(ENOUGH);
+                }
             });
         }
     });
@@ -258,18 +265,16 @@ fn needs_lsan_a_thousand_communicators_leave_nothing_behind() {
     let preload = [("LD_PRELOAD", sanitizer.as_str())];
     let log =
         on_the_double("needs_lsan_a_thousand_communicators_leave_nothing_behind", &preload, || {
-            for round in 0..1000 {
-                two_ranks(ENOUGH, |rank, lane| {
-                    let mut bytes = vec![rank as u8; 16];
-                    let ticket = sum_bytes(lane, std::ptr::null_mut(), &mut bytes).unwrap();
-                    wait_for(lane, &ticket).unwrap();
-                    assert!(bytes.iter().all(|byte| *byte == 1));
-                    if round % 2 == 1 {
-                        // As when it fails.
-                        lane.give_up(Fault::Aborted);
-                    }
-                });
-            }
+            two_ranks_again(1000, ENOUGH, |round, rank, lane| {
+                let mut bytes = vec![rank as u8; 16];
+                let ticket = sum_bytes(lane, std::ptr::null_mut(), &mut bytes).unwrap();
+                wait_for(lane, &ticket).unwrap();
+                assert!(bytes.iter().all(|byte| *byte == 1));
+                if round % 2 == 1 {
+                    // As when it fails.
+                    lane.give_up(Fault::Aborted);
+                }
+            });
         });
     let Some(log) = log else { return };
     let (destroyed, aborted) = (log.matches("ncclCommDestroy"), log.matches("ncclCommAbort"));
