@@ -14,6 +14,10 @@ use crate::sync::pass::{Pass, Progress};
 use crate::sync::reducer::{REDUCING, Reducer, in_group};
 use crate::uneven;
 
+/// The cure where weights differ and the backward cannot make up for it.
+const MAKE_EQUAL: &str =
+    "make its variable store equal before the first step, with `sync` or `Scope::register`";
+
 impl Reducer {
     /// All headers are here: settles what this backward reduces.
     pub(super) fn agree(&mut self, group: &mut Group, headers: &[Header]) -> Result<()> {
@@ -57,7 +61,7 @@ impl Reducer {
                     format!(
                         "`{name}` differs between the ranks in a backward through synchronised BatchNorm layers"
                     ),
-                    "make its variable store equal before the first step, with `sync` or `Scope::register`",
+                    MAKE_EQUAL,
                 ));
             }
             if pass.progress.contains(&Progress::Ready) {
@@ -65,7 +69,7 @@ impl Reducer {
                 let name = &self.table.get(unequal[0]).name;
                 return Err(Error::unsupported(
                     format!("`{name}` differs between the ranks, and only some of them reached it"),
-                    "make its variable store equal before the first step, with `sync` or `Scope::register`",
+                    MAKE_EQUAL,
                 ));
             }
             pass.scale = if group.is_lead() { 1.0 } else { 0.0 };

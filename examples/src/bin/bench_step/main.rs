@@ -4,7 +4,8 @@
 //! forward, zero_grad, backward (with the all-reduce of the gradients where there are ranks) and SGD's step, on one batch
 //! a rank that stays the same. `start_s` is from the time in BENCH_STARTED (seconds since 1970) to the end of the first
 //! step, `peak_mib` the largest resident memory of a rank (VmHWM), the mean over the ranks. `--plain` trains without the
-//! attribute; `--alternate` measures what it, or a timeline, adds to a step.
+//! attribute, `--in-step` with ranks that wait for each other in each backward and exchange no gradient; `--alternate` measures
+//! what the attribute, or a timeline, adds to a step.
 
 mod alternate;
 mod models;
@@ -13,7 +14,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
-use ddp_runtime::{distributed, mean};
+use ddp_runtime::{distributed, ignore, mean};
 use serde_json::json;
 use tch::nn::{self, OptimizerConfig};
 use tch::{Device, Tensor};
@@ -33,8 +34,11 @@ struct Args {
     /// Leave out the attribute
     #[arg(long)]
     plain: bool,
-    /// Measure steps with and without this in turn
+    /// Leave out the gradients' exchange
     #[arg(long, conflicts_with = "plain")]
+    in_step: bool,
+    /// Measure steps with and without this in turn
+    #[arg(long, conflicts_with_all = ["plain", "in_step"])]
     alternate: Option<alternate::What>,
 }
 
@@ -48,6 +52,9 @@ macro_rules! training {
         fn $name(args: &Args) -> Result<()> {
             let vs = nn::VarStore::new(Device::Cpu);
             let subject = args.model.build(vs.root());
+            if args.in_step {
+                vs.trainable_variables().iter().for_each(ignore);
+            }
             let mut opt = nn::Sgd::default().build(&vs, 0.01)?;
             let mut step = || {
                 let start = Instant::now();

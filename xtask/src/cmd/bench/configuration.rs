@@ -59,8 +59,8 @@ const ALONE: &[Configuration] = &[
     ours("this project, memory kept", &[], KEEP),
 ];
 
-/// As many ranks as a small machine has cores. The first is PyTorch's default, the fourth ours. The last one bounds what any
-/// synchronisation can reach: processes that share the machine and nothing else.
+/// As many ranks as a small machine has cores. The first is PyTorch's default, the fourth ours. The last two bound what any
+/// synchronisation can reach: ranks that only wait for each other, and processes that share the machine and nothing else.
 const FEW: &[Configuration] = &[
     pytorch("PyTorch DDP", &[], &[]),
     pytorch("PyTorch DDP, bucket views", &["--bucket-view"], &[]),
@@ -68,6 +68,7 @@ const FEW: &[Configuration] = &[
     OURS,
     ours("this project over Gloo", &[], &[("DDP_BACKEND", "gloo")]),
     ours("this project, memory not kept", &[], &[("DDP_MALLOC", "system")]),
+    ours("in step, nothing exchanged", &["--in-step"], &[]),
     ours("no synchronisation, memory kept", &["--plain"], KEEP),
 ];
 

@@ -40,7 +40,7 @@ pub(super) fn measure(bench: &Bench, args: &Args) -> Result<Vec<ExpansionRow>> {
         for ((name, options), row) in BUILDS.iter().zip(&mut rows) {
             let mut test = bench.ws.cargo(TEST);
             test.args(*options).args([NAME, "--", "--nocapture"]);
-            let text = output(test, bench.limit)?;
+            let text = output(&test, bench.limit)?;
             let (lines, ms) = measured(&text).with_context(|| format!("no time in\n{text}"))?;
             turn("expansion", repeat, args.repeats, &format!("{ms:.1} ms"), name);
             row.lines = lines;

@@ -42,8 +42,9 @@ fn head(record: &Record) -> String {
          Configurations run in turn, so that a change of the machine's load meets all alike. A run's figure is the median of its \
          steps; shown are the median of the runs and their quartiles. **x** is PyTorch DDP's median, as it comes, over the row's: \
          above 1 the row is faster, or smaller. *Bucket views* is `gradient_as_bucket_view=True`. *Memory kept* has glibc keep \
-         freed memory, which this project does by itself on several ranks (`DDP_MALLOC`). *No synchronisation* is as many processes that \
-         train side by side and exchange nothing: what is left when communication costs nothing.\n\n",
+         freed memory, which this project does by itself on several ranks (`DDP_MALLOC`). *In step* is ranks that wait \
+         for each other in each backward, as all data-parallel ranks must, and exchange no gradient: what is left when communication costs \
+         nothing. *No synchronisation* is as many processes that train side by side and do not even wait.\n\n",
         machine.cpu, machine.cores, machine.memory_gib, machine.libtorch
     )
 }
