@@ -10,6 +10,8 @@
 #include <c10/core/GradMode.h>
 
 #include <atomic>
+#include <mutex>
+#include <unordered_map>
 #include <utility>
 
 #include "error.h"
@@ -29,39 +31,89 @@ struct Loan {
   void* owner;
 };
 
-void give_back(void* context) {
-  const auto* loan = static_cast<Loan*>(context);
-  loan->release(loan->owner);
-  delete loan;
+// The blocks that are lent, by their addresses: memory that was asked for with `raw_allocate`, such as oneDNN's scratch memory,
+// is freed by its address alone, and libtorch refuses blocks for it that need more.
+class Loans {
+ public:
+  void add(void* data, Loan loan) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    loans_.emplace(data, loan);
+  }
+
+  // False if the block was not lent.
+  bool end(void* data) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto found = loans_.find(data);
+    if (found == loans_.end()) {
+      return false;
+    }
+    const Loan loan = found->second;
+    loans_.erase(found);
+    lock.unlock();
+    loan.release(loan.owner);
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<void*, Loan> loans_;
+};
+
+Loans& loans() {
+  // Never destroyed: tensors in static variables are freed after it.
+  static auto* all = new Loans();
+  return *all;
+}
+
+void give_back(void* data) {
+  loans().end(data);
 }
 
 class LendingAllocator final : public c10::Allocator {
  public:
-  explicit LendingAllocator(c10::Allocator* base) : base_(base) {}
-
   c10::DataPtr allocate(size_t bytes) override {
     const DdpLender* from = lending && bytes >= DDP_LEND_LEAST ? lender.load(std::memory_order_acquire) : nullptr;
     if (from != nullptr) {
       void* owner = nullptr;
       if (void* data = from->lend(from->context, bytes, &owner)) {
-        return {data, new Loan{from->release, owner}, &give_back, c10::Device(c10::DeviceType::CPU)};
+        loans().add(data, Loan{from->release, owner});
+        return {data, data, &give_back, c10::Device(c10::DeviceType::CPU)};
       }
     }
-    return base_->allocate(bytes);
+    return base().allocate(bytes);
   }
 
-  // For memory without an owner of its own, which is never lent.
   c10::DeleterFnPtr raw_deleter() const override {
-    return base_->raw_deleter();
+    return base().raw_deleter() == nullptr ? nullptr : &free_raw;
   }
 
   void copy_data(void* to, const void* from, size_t bytes) const override {
-    base_->copy_data(to, from, bytes);
+    base().copy_data(to, from, bytes);
+  }
+
+  // The allocator that was there; asked for first before this one takes its place.
+  static c10::Allocator& base() {
+    static c10::Allocator* found = c10::GetCPUAllocator();
+    return *found;
   }
 
  private:
-  c10::Allocator* base_;
+  static void free_raw(void* data) {
+    if (!loans().end(data)) {
+      base().raw_deleter()(data);
+    }
+  }
 };
+
+// How many tensors with a gradient's memory live only as long as the engine's call: the one it came in, and, where that is a view
+// (a linear layer's is the transpose of a matrix product), the tensor that it is a view of, if nobody else holds it.
+size_t held_by_engine(const at::Tensor& gradient) {
+  if (incoming == nullptr || !incoming->defined() || incoming->is_same(gradient) || !incoming->has_storage() ||
+      !incoming->storage().is_alias_of(gradient.storage())) {
+    return 0;
+  }
+  return incoming->is_view() && incoming->_base().use_count() == 1 ? 2 : 1;
+}
 
 } // namespace
 
@@ -80,7 +132,8 @@ ddp::Incoming::~Incoming() {
 int ddp_lender_set(const DdpLender* found) {
   return guarded([&] {
     static const bool installed = [] {
-      c10::SetCPUAllocator(new LendingAllocator(c10::GetCPUAllocator()));
+      LendingAllocator::base();
+      c10::SetCPUAllocator(new LendingAllocator());
       return true;
     }();
     static_cast<void>(installed);
@@ -102,9 +155,7 @@ int ddp_grad_adopt(DdpTensor parameter, DdpTensor* view, DdpTensor* flat) {
       return;
     }
     // Nobody else may see the memory change: beside the gradient only what the engine is about to drop.
-    const bool engine_holds = incoming != nullptr && incoming->defined() && !incoming->is_same(gradient) &&
-        incoming->has_storage() && incoming->storage().is_alias_of(storage);
-    if (storage.use_count() != (engine_holds ? 2 : 1)) {
+    if (storage.use_count() != 1 + held_by_engine(gradient)) {
       return;
     }
     at::Tensor whole = at::empty({0}, gradient.options());

@@ -226,6 +226,32 @@ mod tests {
     }
 
     #[test]
+    fn the_transpose_of_a_product_is_adopted_as_every_linear_layer_makes_one() {
+        let weight = leaf();
+        let input = Tensor::randn([3, SIDE], (Kind::Float, Device::Cpu));
+        let loss = input.linear(&weight, None::<&Tensor>).square().sum(Kind::Float);
+        let (adopted, lender) = backward(&[&weight], &loss);
+        assert!(lender.has(adopted[0].expect("it lies alone in lent memory")));
+        assert_eq!(adopted[0], Some(weight.grad().data_ptr() as usize));
+        let expected = input.matmul(&weight.detach().tr()).tr().matmul(&input) * 2.0;
+        assert!(weight.grad().allclose(&expected, 1e-3, 1e-3, false));
+    }
+
+    #[test]
+    fn memory_without_an_owner_may_have_the_size_of_a_gradient() {
+        let images = Tensor::randn([9, 32, 27, 27], (Kind::Float, Device::Cpu));
+        let filters = Tensor::randn([64, 32, 3, 3], (Kind::Float, Device::Cpu));
+        let filters = filters.set_requires_grad(true);
+        // oneDNN puts the output's gradient into its own order, in memory that it asks for and frees by its address alone.
+        let output = images.conv2d(&filters, None::<&Tensor>, 1, 0, 1, 1);
+        assert_eq!(output.numel() * 4, BYTES);
+        let (_, lender) = backward(&[&filters], &output.square().sum(Kind::Float));
+        let blocks = lender.0.lock().unwrap();
+        assert!(blocks.len() > 1);
+        assert!(blocks.iter().all(|block| Arc::strong_count(block) == 1));
+    }
+
+    #[test]
     fn what_another_tensor_sees_is_not_adopted() {
         let (flat, square) = (Tensor::zeros([SIDE * SIDE], (Kind::Float, Device::Cpu)), leaf());
         let flat = flat.set_requires_grad(true);
@@ -235,6 +261,12 @@ mod tests {
         let (one, two) = (square.grad(), flat.grad());
         let shared = one.data_ptr() == two.data_ptr();
         assert!(!shared || adopted == [None], "{adopted:?}");
+        // The first leaf gets a view of what is yet to be multiplied for the second one.
+        let (plain, square) = (leaf(), leaf());
+        let doubled = (&square * 2.0).view([-1]);
+        let loss = (doubled + plain.view([-1])).square().sum(Kind::Float);
+        let (adopted, _) = backward(&[&plain, &square], &loss);
+        assert!(matches!(adopted[..], [None, Some(_)]), "{adopted:?}");
         // Outside a backward nothing is asked for.
         let plain = &square * 2.0;
         assert!(adopt_gradient(&plain.set_requires_grad(false)).unwrap().is_none());

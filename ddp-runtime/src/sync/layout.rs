@@ -25,9 +25,9 @@ use crate::error::{During, Result};
 use crate::sync::bucket::{self, FIRST_BUCKET_BYTES, Item, Member, Run, Shape};
 use crate::sync::leaf::{LeafTable, Place};
 
-/// Gradients of so many bytes stay where they are made. Smaller ones are in the cache when they are copied, and the matrix product
-/// that makes them is faster into memory that it has just used (docs/notes.md). Not below the bridge's `DDP_LEND_LEAST`.
-const LARGE: usize = 32 << 20;
+/// Gradients of so many bytes stay where they are made. Smaller ones are in the cache when they are copied, and a bucket of their
+/// own is one more meeting of the ranks (docs/notes.md). Not below the bridge's `DDP_LEND_LEAST`.
+const LARGE: usize = 4 << 20;
 
 /// One bucket.
 struct Bucket {

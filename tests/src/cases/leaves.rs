@@ -15,8 +15,8 @@ fn width() -> i64 {
 }
 
 static WIDTH: OnceLock<i64> = OnceLock::new();
-/// With so many a matrix is more than 32 MiB, and its gradient is reduced where autograd makes it.
-const LARGE: i64 = 2050;
+/// With so many a matrix is more than 4 MiB, and its gradient is reduced where autograd makes it.
+const LARGE: i64 = 750;
 
 /// A trunk and two heads.
 struct Net {
